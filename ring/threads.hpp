@@ -1,0 +1,58 @@
+// Threads and workers: the seam.  A shard's loop never blocks; whatever may block is a Job that a worker runs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace postern::ring {
+
+class Loop;
+
+// A thread that joins when destroyed.  `name` (15 characters) shows in top and gdb.
+class Thread {
+public:
+    Thread(std::string name, std::function<void()> body);
+    Thread(Thread&&) noexcept;
+    Thread& operator=(Thread&&) noexcept;
+    ~Thread();
+
+private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+// CPUs this process may use: affinity mask and cgroup v2 quota (rounded up); at least 1.
+unsigned usable_cpus();
+void pin_to_cpu(unsigned index);        // of the affinity mask; best effort
+
+// One piece of blocking work.  Owned by whoever posts it, alive until done() has been called.
+class Job {
+public:
+    virtual ~Job() = default;
+    virtual void run() = 0;             // on a worker's thread; may block; touches nothing that a shard owns
+    virtual void done() = 0;            // on the poster's loop, as a call of its own
+};
+
+// A few threads that run jobs for the loops attached to them.  post() is wait-free (one SPSC lane from each loop to
+// each worker); a job is run once, and done() is called on the loop that posted it.  Jobs of one loop with the same
+// `key` run in the order posted; others in any order.
+class Workers {
+public:
+    // All loops attach before start(), from the thread that owns them or before that thread runs.
+    Workers(std::string name, unsigned threads);
+    ~Workers();                         // stop()
+
+    unsigned attach(Loop& loop);        // returns the loop's number here
+    void start();
+    // False when the lane is full (1,024 jobs): try again later; nothing was posted.
+    bool post(unsigned loop_number, Job& job, uint64_t key);
+    void stop();                        // runs what was posted, then joins; done() of those may never be called
+
+private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace postern::ring

@@ -41,6 +41,12 @@ public:
         return {index, slot.generation};
     }
 
+    // The index that the next emplace() will use, for elements that must know their own.
+    uint32_t next_index() {
+        if (free_ == none) grow();
+        return free_;
+    }
+
     // Null when the handle is stale.
     Element* get(Handle handle) {
         if (handle.index >= slot_count_) return nullptr;

@@ -48,7 +48,7 @@ void Listener::on_completion(uint8_t kind, const Completion& completion) {
     if (kind == kind_cancel) {
         cancelling_ = false;
         // Finished, unless the kernel did not find what it should have cancelled: then once more, a little later.
-        if (armed_ && completion.result < 0) loop_.arm(retry_, pause_after_failure);
+        if (armed_ && completion.result <= 0) loop_.arm(retry_, pause_after_failure);
     } else {
         if (!completion.more) armed_ = false;
         if (completion.result >= 0) {

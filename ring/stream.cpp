@@ -70,7 +70,7 @@ void Stream::cancel(Kind kind) {
 
 void Stream::on_cancelled(Kind kind, int32_t result) {
     // Not found although it is there (seen on 6.11), or past cancelling: closing the socket's both ways ends it.
-    if (state_ == State::ending && in_flight(kind) && result < 0) shutdown_both(fd_.get());
+    if (state_ == State::ending && in_flight(kind) && result <= 0) shutdown_both(fd_.get());
     arm_receive_if_wanted();
 }
 

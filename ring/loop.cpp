@@ -71,9 +71,9 @@ void Loop::dispatch(const Completion& completion) {
 
 // ---- receives without buffers ---------------------------------------------------------------------------------------
 
-void Loop::wait_for_buffers(Starved& starved) {
+void Loop::wait_for_buffers(Starved& starved, bool got_nothing) {
     if (starved.linked()) return;
-    starved_.push_back(starved);
+    (got_nothing ? starved_first_ : starved_).push_back(starved);
     ++starved_count_;
 }
 
@@ -89,7 +89,8 @@ void Loop::resume_starved() {
     const unsigned free = ring_->free_buffers();
     if (starved_count_ == 0 || free < std::max(buffer_count_ / 4, 1u)) return;
     for (unsigned resumed = 0; resumed < free; ++resumed) {
-        Starved* starved = starved_.pop_front();
+        Starved* starved = starved_first_.pop_front();
+        if (!starved) starved = starved_.pop_front();
         if (!starved) return;
         --starved_count_;
         starved->on_buffers_free();

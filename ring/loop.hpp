@@ -104,6 +104,8 @@ public:
     static constexpr uint8_t kind_first = 0xff;     // these completions run ahead of the others of a turn: accepts
 
     // Receives that ended with ENOBUFS wait here and are called again, in order, when a quarter of the buffers is free.
+    // One that got nothing since it was last called goes before all that did: a fast socket in front would otherwise take
+    // everything again and again.
     class Starved : public ListNode<Starved> {
     public:
         virtual void on_buffers_free() = 0;
@@ -111,7 +113,7 @@ public:
     protected:
         ~Starved() = default;
     };
-    void wait_for_buffers(Starved& starved);
+    void wait_for_buffers(Starved& starved, bool got_nothing);
     void stop_waiting(Starved& starved);            // does nothing when it is not waiting
     size_t starved_count() const { return starved_count_; }
 
@@ -151,6 +153,7 @@ private:
     uint32_t free_slot_ = UINT32_MAX;
     IntrusiveList<TurnHook, TurnHook> hooks_;
     IntrusiveList<Starved, Starved> starved_;
+    IntrusiveList<Starved, Starved> starved_first_;     // those that got nothing
     size_t starved_count_ = 0;
     unsigned buffer_count_;
     StringPool strings_;

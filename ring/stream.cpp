@@ -85,6 +85,7 @@ bool Stream::receive_wanted() const {
 void Stream::arm_receive_if_wanted() {
     if (!receive_wanted()) return;
     loop_.stop_waiting(*this);
+    received_since_armed_ = false;
     loop_.ring().receive_multishot(fd_.get(), Loop::with_kind(token_, kind_receive));
     now_in_flight(kind_receive);
 }
@@ -93,6 +94,7 @@ void Stream::on_receive(const Completion& completion) {
     if (state_ == State::ending) return;
     const int32_t result = completion.result;
     if (result > 0) {
+        received_since_armed_ = true;
         const auto bytes = static_cast<size_t>(result);
         const std::string_view octets = loop_.ring().buffer(completion.buffer, bytes);
         if (state_ == State::open) {
@@ -105,7 +107,7 @@ void Stream::on_receive(const Completion& completion) {
         show_end_of_input_if_due();
     } else if (result == -ENOBUFS) {
         ++loop_.counters().receive_starved;
-        return loop_.wait_for_buffers(*this);
+        return loop_.wait_for_buffers(*this, !received_since_armed_);
     } else if (result != -ECANCELED && result != -EINTR && result != -EAGAIN) {
         return fail(-result);
     }

@@ -121,6 +121,7 @@ private:
     UniqueFd fd_;
     State state_ = State::idle;
     uint8_t in_flight_ = 0;                     // a bit for each kind that owes us a completion
+    bool received_since_armed_ = false;
     bool paused_ = false;
     bool resume_due_ = false;
     bool end_of_input_ = false;

@@ -46,7 +46,7 @@ public:
     // Gives the slices of the message in `octets` to the sink, and returns how many octets were data: fewer than all
     // exactly when the data (or the chunk) ended there.  DATA: the terminator is consumed, not given out.
     size_t feed(std::string_view octets, DataSink& sink);
-    bool ended() const;                         // DATA: after the terminator.  BDAT: after the last octet of the chunk
+    bool ended() const { return ended_; }       // DATA: after the terminator.  BDAT: after the last octet of the chunk
     // BDAT: no more chunks follow; settles what waited for the next octet (a CR, in normalize).
     void finish_message(DataSink& sink);
     const DataFacts& facts() const { return facts_; }

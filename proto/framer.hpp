@@ -24,7 +24,9 @@ struct DataFacts {
     bool nul_in_header = false;
     bool eight_bit = false;             // an octet above 127
     bool dot_line = false;              // a line of the unstuffed message begins with '.': output must be stuffed
-    bool starts_with_blank = false;     // first octet SP or TAB: would continue our Received field
+    // The first octet is SP or TAB and would continue our Received field.  An empty line was given out before it, and is
+    // counted: `header_bytes` is 2 and nothing behind it is header.
+    bool starts_with_blank = false;
     bool ends_with_crlf = true;         // also of an empty message
 };
 
@@ -44,21 +46,47 @@ public:
     // Gives the slices of the message in `octets` to the sink, and returns how many octets were data: fewer than all
     // exactly when the data (or the chunk) ended there.  DATA: the terminator is consumed, not given out.
     size_t feed(std::string_view octets, DataSink& sink);
-    bool ended() const;                         // DATA: after the terminator.  BDAT: after the last octet of the chunk
+    bool ended() const { return ended_; }       // DATA: after the terminator.  BDAT: after the last octet of the chunk
     // BDAT: no more chunks follow; settles what waited for the next octet (a CR, in normalize).
     void finish_message(DataSink& sink);
-    // The octets fed so far end inside a possible terminator or line: used to decide on a quick ACK.
     const DataFacts& facts() const { return facts_; }
 
 private:
-    // proto/framer.cpp has the state's meaning.
+    struct Input;                               // one call of feed()
     enum class Mode : uint8_t { idle, data, chunk };
+    enum class State : uint8_t {
+        line_start,     // after CRLF, or at the very start
+        soft_start,     // after a bare LF that became CRLF: a line of the message begins, but no dot is taken off
+        text,           // inside a line
+        text_cr,        // behind a CR
+        blank_cr,       // behind a CR that is the first octet of its line
+        dot,            // DATA: behind the dot at the start of a line, which was taken off
+        dot_cr,         // DATA: behind that dot and a CR, both withheld
+    };
+
+    bool can_scan() const;
+    bool cr_withheld() const;
+    static uint32_t saturated(uint64_t bytes);
+    void give(Input& input, std::string_view slice);
+    void give_run(Input& input, size_t end);
+    uint64_t position(const Input& input, size_t at) const;
+    void part_from_trace(Input& input);
+    void end_header(uint64_t bytes);
+    void bare_cr(Input& input, size_t at);
+    void step(Input& input, size_t at);
+    void step_at_start(Input& input, size_t at);
+    void step_inside(Input& input, size_t at, State after_cr);
+    void match(char octet);
+    size_t scan_from(std::string_view octets, size_t at);
+    template <bool header, bool stopping>
+    size_t scan(std::string_view octets, size_t at);
+
     Mode mode_ = Mode::idle;
     BareNewline policy_ = BareNewline::reject;
-    uint8_t state_ = 0;
+    State state_ = State::line_start;
+    uint8_t match_ = 0xff;                      // octets of "Received:" seen at the start of this line; 255: none
     bool ended_ = true;
     uint64_t chunk_left_ = 0;
-    uint32_t header_match_ = 0;
     DataFacts facts_;
 };
 

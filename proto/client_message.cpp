@@ -26,6 +26,7 @@ void ClientSession::Impl::begin(const OutgoingMessage& message) {
     next_recipient_ = 0;
     next_answer_ = 0;
     next_verdict_ = 0;
+    body_left_ = 0;
     chunked_ = settings_.chunking && offered_.chunking;
     if (const auto why = unfit()) return decide_all(Outcome::failed, *why);
     for (size_t i = 0; i < recipients_.size(); ++i) {
@@ -167,9 +168,10 @@ void ClientSession::Impl::data_answered(const RemoteReply& reply, std::string& o
 }
 
 void ClientSession::Impl::content_answered(const RemoteReply& reply, std::string&) {
-    if (body_wanted_ && !refusal(reply)) return out_of_step("BDAT before its last octet", reply);
-    // After the dot the transaction is over in any case; after a refused BDAT its state is indeterminate (RFC 3030 §2).
-    reset_needed_ = chunked_ && refusal(reply);
+    if (body_left_ > 0 && !refusal(reply)) return out_of_step("BDAT before its last octet", reply);
+    // After the dot the transaction is over.  It may not be where BDAT is refused (indeterminate, RFC 3030 §2), or the
+    // empty message that follows a needless 354.
+    reset_needed_ = refusal(reply) && (chunked_ || undecided_ == 0);
     if (!settings_.lmtp) return decide_all(outcome_of(reply), reply);
     if (undecided_ == 0) return;        // BDAT without a recipient: one reply
     while (recipients_[next_verdict_] != Recipient::accepted) ++next_verdict_;

@@ -127,7 +127,7 @@ struct ClientSession::Impl {
     size_t next_verdict_ = 0;           // first whose reply to the end of data may be outstanding (LMTP)
     bool chunked_ = false;              // BDAT, not DATA
     bool body_wanted_ = false;          // on_body_wanted() was called, body_end() not yet
-    uint64_t body_left_ = 0;            // of the announced message_.bytes
+    uint64_t body_left_ = 0;            // of message_.bytes, while the body is wanted
     DotStuffer stuffer_;
     std::string why_;                   // text of the failure that ended the session
 };

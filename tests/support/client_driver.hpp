@@ -94,7 +94,7 @@ public:
     }
 
     void on_message_done() override {
-        CHECK_INVARIANT(!over && !records.back().done && !body_wanted());
+        CHECK_INVARIANT(!over && !records.back().done && !(body_wanted_ && session.busy()));
         for (const auto& outcome : records.back().outcomes) CHECK_INVARIANT(outcome.has_value());
         records.back().done = true;
         events.push_back("done");

@@ -53,7 +53,7 @@ struct RingCounters {
     uint64_t submission_queue_full = 0;
 };
 
-// A completion as the kernel gives it.  `more`: the multishot request goes on.
+// A completion as the kernel gives it.  `more`: the multishot request goes on.  The token UINT64_MAX is the ring's own.
 struct Completion {
     uint64_t token = 0;
     int32_t result = 0;                             // 0 or more, or -errno
@@ -80,13 +80,14 @@ public:
     void write(int fd, uint64_t offset, std::span<const char> octets, Durability durability, uint64_t token);
     void read(int fd, uint64_t offset, std::span<char> into, uint64_t token);
     void sync_data(int fd, uint64_t token);
-    void cancel(uint64_t target, uint64_t token);                                       // every request with that token
+    void cancel(uint64_t target, uint64_t token);                                       // every request with that token; completes with their number, or -errno
 
     // Provided buffers.  Every completion with has_buffer owes one give_back(), whatever its result.
     std::string_view buffer(uint16_t id, size_t bytes) const;
     void give_back(uint16_t id);                    // published, with release order, by publish_buffers() or enter()
     void publish_buffers();
-    unsigned free_buffers() const;                  // with the kernel; free + held = total, always
+    unsigned free_buffers() const;                  // not reaped, or given back; free + held = total, always
+    size_t buffer_bytes() const;                    // a receive of this many octets filled its buffer
 
     std::span<char> staging();                      // staging_bytes, 4 KiB aligned, zeroed at start
 

@@ -5,7 +5,11 @@
 // Every recipient of a message gets exactly one outcome: 2xx delivered, 4xx and lost connections deferred, 5xx failed; 552
 // at RCPT counts as 452 (§4.5.3.1.10); an unknown code by its first digit (§4.3.2).
 //
-// Threads: the owner's.  Waits are limited by the owner with timeout().
+// What cannot be sent to this next hop (SIZE, SMTPUTF8, 8BITMIME, BINARYMIME) fails without asking, with the reply that a
+// server would have given.  A reply that no command asked for, or with a wrong first digit, ends the session: deferred.
+//
+// Threads: the owner's.  Waits are limited by the owner with timeout().  From within an event only send(), quit() and the
+// questions may be called, and those only from on_ready(); the session may not be destroyed there.
 #pragma once
 
 #include <cstdint>
@@ -43,13 +47,15 @@ enum class Outcome : uint8_t { delivered, deferred, failed };
 class ClientEvents {
 public:
     virtual void on_ready() = 0;        // after EHLO, and after each message: send() may be called (also from here)
-    // The body is wanted now: body() any number of times, then body_end().  Not from within this call.
+    // The body is wanted now: body() any number of times, message.bytes in all, then body_end().  Not from within this
+    // call.  Even if all recipients get their outcome meanwhile: BDAT's octets are announced and must follow.
     virtual void on_body_wanted() = 0;
-    // `reply` is what decided it; its code is 0 when the connection failed, text then says how.
+    // `reply` is what decided it, valid during the call; its code is 0 when the connection failed, text then says how.
     virtual void on_recipient_done(size_t recipient, Outcome outcome, const RemoteReply& reply) = 0;
-    virtual void on_message_done() = 0; // all recipients have their outcome
+    virtual void on_message_done() = 0; // all recipients have their outcome, and no more body is wanted
     // The session is over, by our QUIT or by a failure; all outcomes have been given.  The owner closes.  `reply` is the
-    // reason when it is not our QUIT.  `refused` means: the next hop did not serve us at all (greeting or EHLO).
+    // reason when it is not our QUIT.  `refused` means: the next hop did not serve us at all (it did not get past greeting
+    // and EHLO, whatever the reason).  Everything is ignored from now on, a body under way included.
     virtual void on_session_over(bool refused, const RemoteReply& reply) = 0;
 
 protected:
@@ -75,8 +81,8 @@ public:
 
     bool ready() const;                 // idle, a message may be sent
     bool busy() const;                  // a message is being sent
-    // How long the present wait may last (smtp.md): greeting 5 min, EHLO 5, MAIL 5, RCPT 5, DATA 2, body block 3, end of
-    // data 10, QUIT 5 s.
+    // How long the present wait may last (§4.5.3.2): greeting 5 min, EHLO 5, RSET 5, MAIL 5, RCPT 5, DATA 2, body block 3,
+    // end of data 10, QUIT 5 s.  Zero when nothing is awaited: idle or over.
     Duration timeout() const;
 
 private:
@@ -85,7 +91,9 @@ private:
 };
 
 // Dot-stuffing of one message, streaming: the only code that writes message data for DATA (P3, output side).
-// Appends to `out` with every leading dot doubled; finish() adds the missing CRLF, if any, and the terminator.
+// Appends to `out` with every leading dot doubled; finish() adds the missing CRLF, if any, and the terminator.  A line ends
+// in CRLF and nothing else; messages with bare CR or LF do not get here: the framer refused or repaired them on the way
+// in, and BINARYMIME goes out by BDAT only.
 class DotStuffer {
 public:
     void begin();

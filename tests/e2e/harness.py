@@ -32,7 +32,7 @@ def wait_for(condition, timeout=30, what=None, every=0.02):
         if value:
             return value
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout} s: {what or condition}")
+            raise AssertionError(f"not within {timeout} s: {what() if callable(what) else what or condition}")
         time.sleep(every)
 
 
@@ -99,12 +99,13 @@ class Gateway:
 
     # --- life -------------------------------------------------------------------------------------------------------
 
-    def launch(self):
-        """Starts the process and returns at once."""
+    def launch(self, arguments=None):
+        """Starts the process and returns at once.  `arguments` of `run`: by default our configuration."""
         with open(self.path("postern.toml"), "w") as file:
             file.write(toml(self.tables))
         if self.user:
             subprocess.run(["chown", "-R", self.user, self.folder], check=True)
+        arguments = ["--config", self.path("postern.toml")] if arguments is None else arguments
         self.lives += 1
         self.log_path = self.path(f"log.{self.lives}")
 
@@ -113,15 +114,15 @@ class Gateway:
                 resource.setrlimit(name, (value, value))
         # The log is a file: a pipe that nobody reads would be one more thing to go wrong.
         with open(self.log_path, "wb") as log, open(self.path("stdout"), "ab") as out:
-            self.process = subprocess.Popen([self.program, "run", "--config", self.path("postern.toml")], cwd=self.folder,
+            self.process = subprocess.Popen([self.program, "run", *arguments], cwd=self.folder,
                                             stdin=subprocess.DEVNULL, stdout=out, stderr=log, preexec_fn=limit,
                                             user=self.user, extra_groups=[] if self.user else None)
         return self
 
-    def start(self, timeout=20):
+    def start(self, timeout=20, arguments=None):
         """Starts the process and waits until it is ready."""
-        self.launch()
-        wait_for(self.is_ready, timeout, f"/readyz of {self.folder}; its log:\n{self.log_tail()}")
+        self.launch(arguments)
+        wait_for(self.is_ready, timeout, lambda: f"/readyz of {self.folder}; its log:\n{self.log_tail()}")
         listening = self.events("listening")
         self.addresses = [_address(event["address"]) for event in listening]
         self.address = self.addresses[0]

@@ -10,7 +10,8 @@ namespace postern::ring {
 
 class Loop;
 
-// A thread that joins when destroyed.  `name` (15 characters) shows in top and gdb.
+// A thread that joins when destroyed.  `name` (15 characters) shows in top and gdb.  It starts with all signals blocked:
+// they are the first thread's.
 class Thread {
 public:
     Thread(std::string name, std::function<void()> body);
@@ -48,7 +49,9 @@ public:
     void start();
     // False when the lane is full (1,024 jobs): try again later; nothing was posted.
     bool post(unsigned loop_number, Job& job, uint64_t key);
-    void stop();                        // runs what was posted, then joins; done() of those may never be called
+    // Runs what was posted, then joins.  done() of those is called if the loop still turns; so the workers live until
+    // after its last turn.
+    void stop();
 
 private:
     struct State;

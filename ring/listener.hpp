@@ -34,6 +34,7 @@ private:
     void on_completion(uint8_t kind, const Completion& completion) final;
     void on_timer(Timer& timer) final;
     void arm();
+    void cancel();
     void finish();
 
     Loop& loop_;
@@ -42,6 +43,7 @@ private:
     uint64_t token_ = 0;
     State state_ = State::idle;
     bool armed_ = false;
+    bool cancelling_ = false;
     Timer retry_;
 };
 

@@ -14,15 +14,16 @@
 
 #include "ring/base/intrusive_list.hpp"
 #include "ring/base/random.hpp"
-#include "ring/base/slab.hpp"
 #include "ring/base/spsc.hpp"
+#include "ring/base/string_pool.hpp"
 #include "ring/base/units.hpp"
 #include "ring/ring.hpp"
 #include "ring/timers.hpp"
 
 namespace postern::ring {
 
-// Gets the completions of the requests made with its slot.  `kind` is what the request was given.
+// Gets the completions of the requests made with its slot.  `kind` is what the request was given.  Octets received are
+// valid during the call: the loop gives the buffer back when it returns (R3).
 class CompletionHandler {
 public:
     virtual void on_completion(uint8_t kind, const Completion& completion) = 0;
@@ -36,7 +37,6 @@ class FileOperation : private CompletionHandler {
 public:
     explicit FileOperation(class Loop& loop);
     FileOperation(const FileOperation&) = delete;
-    ~FileOperation();
     bool in_flight() const { return in_flight_; }
     // Offsets, lengths and memory in whole blocks for files opened direct.
     void write(int fd, uint64_t offset, std::span<const char> octets, Durability durability);
@@ -44,10 +44,12 @@ public:
     void sync_data(int fd);
 
 protected:
+    ~FileOperation();
     virtual void on_file_done(int32_t result) = 0;  // octets moved, or -errno; may start the next request
 
 private:
     void on_completion(uint8_t kind, const Completion& completion) final;
+    void begin();
     Loop& loop_;
     uint64_t token_;
     bool in_flight_ = false;
@@ -90,13 +92,16 @@ public:
     LoopCounters& counters() { return counters_; }
 
     void arm(Timer& timer, Duration from_now) { timers_.arm(timer, now_ + from_now); }
-    void at_end_of_turn(TurnHook& hook);            // once; also from within a hook: the same turn still
+    // Once.  Also from within a hook: in the same turn still, unless hooks keep asking again; those left over after some
+    // rounds run in the next turn, which does not wait.
+    void at_end_of_turn(TurnHook& hook);
 
     // Slots of `user_data`: kind 8 bits, generation 24, slot 32.  Completions of a detached slot are dropped, their
     // buffers given back.  A handler detaches only when the kernel holds no pointer into its memory.
     uint64_t attach(CompletionHandler& handler);    // returns a token with kind 0
     void detach(uint64_t token);
     static uint64_t with_kind(uint64_t token, uint8_t kind) { return token | uint64_t{kind} << 56; }
+    static constexpr uint8_t kind_first = 0xff;     // these completions run ahead of the others of a turn: accepts
 
     // Receives that ended with ENOBUFS wait here and are called again, in order, when a quarter of the buffers is free.
     class Starved : public ListNode<Starved> {
@@ -107,14 +112,19 @@ public:
         ~Starved() = default;
     };
     void wait_for_buffers(Starved& starved);
+    void stop_waiting(Starved& starved);            // does nothing when it is not waiting
     size_t starved_count() const { return starved_count_; }
 
     // A lane for one sending thread to this loop, made before that thread starts to use it.
     Lane& add_lane(size_t capacity = 1024);
 
-    void run();                                     // until stop()
+    StringPool& strings() { return strings_; }      // memory for what is gathered or kept, shared by all streams
+
+    // Until stop(), or until the ring is broken: error() then says why.  An idle loop turns once a second.
+    void run();
     bool run_turn(Duration wait_max);               // one turn; false when the ring is broken (logged once by the owner)
-    void stop();                                    // any thread
+    int error() const { return error_; }            // 0, or the errno that broke the ring
+    void stop();                                    // any thread; ends the present or the next run()
     // Monotonic time of the last turn, for liveness: any thread.
     Monotonic last_turn() const { return {last_turn_ns_.load(std::memory_order_relaxed)}; }
 
@@ -124,8 +134,11 @@ private:
         uint32_t generation = 0;
         uint32_t next_free = UINT32_MAX;
     };
+    bool must_not_sleep() const;
+    void dispatch_reaped();
     void dispatch(const Completion& completion);
-    bool drain_mail();
+    void drain_mail();
+    void run_hooks();
     void resume_starved();
 
     std::unique_ptr<Ring> ring_;
@@ -136,13 +149,16 @@ private:
     LoopCounters counters_;
     std::vector<Slot> slots_;
     uint32_t free_slot_ = UINT32_MAX;
-    IntrusiveList<TurnHook> hooks_;
-    IntrusiveList<Starved> starved_;
+    IntrusiveList<TurnHook, TurnHook> hooks_;
+    IntrusiveList<Starved, Starved> starved_;
     size_t starved_count_ = 0;
+    unsigned buffer_count_;
+    StringPool strings_;
     std::vector<std::unique_ptr<Lane>> lanes_;
     std::vector<Completion> reaped_;
     std::atomic<int64_t> last_turn_ns_{0};
     std::atomic<bool> stopping_{false};
+    int error_ = 0;
 };
 
 // One sender's way to a loop.  send() is wait-free and wakes the loop when it sleeps.

@@ -53,7 +53,7 @@ struct RingCounters {
     uint64_t submission_queue_full = 0;
 };
 
-// A completion as the kernel gives it.  `more`: the multishot request goes on.
+// A completion as the kernel gives it.  `more`: the multishot request goes on.  The token UINT64_MAX is the ring's own.
 struct Completion {
     uint64_t token = 0;
     int32_t result = 0;                             // 0 or more, or -errno
@@ -86,7 +86,8 @@ public:
     std::string_view buffer(uint16_t id, size_t bytes) const;
     void give_back(uint16_t id);                    // published, with release order, by publish_buffers() or enter()
     void publish_buffers();
-    unsigned free_buffers() const;                  // with the kernel; free + held = total, always
+    unsigned free_buffers() const;                  // not reaped, or given back; free + held = total, always
+    size_t buffer_bytes() const;                    // a receive of this many octets filled its buffer
 
     std::span<char> staging();                      // staging_bytes, 4 KiB aligned, zeroed at start
 

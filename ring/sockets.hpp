@@ -43,6 +43,7 @@ int send_now(int fd, std::string_view octets);  // MSG_DONTWAIT | MSG_NOSIGNAL
 int receive_now(int fd, char* into, size_t bytes);
 void quick_ack(int fd);                         // TCP_QUICKACK, once; ignored where there is no TCP
 void shutdown_write(int fd);
+void shutdown_both(int fd);                     // ends every receive and send in flight on it
 void reset_on_close(int fd);                    // SO_LINGER 0: the close that follows sends RST
 int accept_now(int fd);                         // one connection, or -EAGAIN: draining a listener before it closes
 

@@ -27,7 +27,8 @@ public:
     virtual void on_end_of_input() = 0;         // the peer's FIN, after everything it sent was consumed
     virtual void on_sent() {}                   // all that was queued has been taken by the kernel
     virtual void on_deadline() = 0;
-    virtual void on_closed(int error) = 0;      // 0, or the errno that ended the connection (also a failed connect)
+    // 0; or the errno that ended the connection (also a failed connect); ECONNABORTED after abort().  A call of its own.
+    virtual void on_closed(int error) = 0;
 
 protected:
     ~StreamHandler() = default;
@@ -63,49 +64,79 @@ public:
     // with Nagle's algorithm on sends the rest (design.md: the 40 ms stall).  The handler decides; this is cheap.
     void quick_ack();
     // True inside on_received() when the octets shown ended with a receive that filled its buffer: more is on its way.
+    // Octets that were kept count as not filling it.
     bool more_expected() const { return more_expected_; }
 
     // One deadline a stream: on_deadline() unless it is moved or cleared before.  Moving it is cheap (no timer is touched).
     void set_deadline(Duration from_now);
     void clear_deadline();
 
-    void close();                               // orderly
-    void abort();                               // at once, with RST
-    bool closing() const { return state_ >= State::closing; }
+    // Orderly.  Nothing more is shown.  The deadline stays: a peer that does not take the last output is the handler's to
+    // abort in on_deadline().
+    void close();
+    void abort();                               // at once, with RST; what is unsent is dropped
+    bool closing() const { return state_ >= State::flushing; }
 
 private:
-    enum class State : uint8_t { idle, connecting, open, closing, lingering, draining, closed };
+    // open -> flushing (close) -> lingering (our FIN is sent, waiting for the peer's) -> ending (nothing more is asked of
+    // the kernel; its last completions are awaited) -> closed.  fail() and abort() go to ending from anywhere.
+    enum class State : uint8_t { idle, connecting, open, flushing, lingering, ending, closed };
+    enum Kind : uint8_t { kind_receive, kind_send, kind_connect, kind_count };
+    static constexpr uint8_t kind_cancel = kind_count;      // plus the kind of what is cancelled
+
     void on_completion(uint8_t kind, const Completion& completion) final;
     void on_end_of_turn() final;
     void on_timer(Timer& timer) final;
-    void on_buffers_free() final;
-    // stream.cpp has the rest of the private functions' contracts.
-    void arm_receive();
-    void show(std::string_view octets);
+    void on_buffers_free() final { arm_receive_if_wanted(); }
+
+    void on_receive(const Completion& completion);
+    void on_send(int32_t result);
+    void on_connect(int32_t result);
+    void on_cancelled(Kind kind, int32_t result);
+
+    void arm_receive_if_wanted();
+    bool receive_wanted() const;
+    void show(std::string_view octets, bool filled_buffer);
+    void show_kept();
+    void show_end_of_input_if_due();
+    void keep(std::string_view octets);
+
     void flush();
+    void send_remainder(size_t sent);
+    void send_through_ring();
+    void report_sent_when_empty();
+
+    bool in_flight(unsigned kind) const { return (in_flight_ >> kind & 1) != 0; }
+    void now_in_flight(unsigned kind) { in_flight_ = static_cast<uint8_t>(in_flight_ | 1u << kind); }
+    void cancel(Kind kind);
+    void continue_closing();
     void fail(int error);
-    void finish_when_quiet();
+    void end();
+    bool quiet() const { return in_flight_ == 0; }
+    void update_timer();
 
     Loop& loop_;
     StreamHandler& handler_;
     const StreamLimits& limits_;                // shared by all streams of a listener or route; outlives them
     UniqueFd fd_;
-    uint64_t token_ = 0;
     State state_ = State::idle;
-    bool receive_armed_ = false;
-    bool send_in_flight_ = false;
-    bool cancelling_ = false;
+    uint8_t in_flight_ = 0;                     // a bit for each kind that owes us a completion
     bool paused_ = false;
+    bool resume_due_ = false;
     bool end_of_input_ = false;
     bool end_shown_ = false;
     bool more_expected_ = false;
+    bool sent_due_ = false;                     // on_sent() is owed
     bool has_deadline_ = false;
     int error_ = 0;
+    uint64_t token_ = 0;
     std::string gathering_;                     // to be sent at the end of the turn
     std::string sending_;                       // in flight through the ring
-    uint32_t sent_of_sending_ = 0;
-    std::string unconsumed_;
+    size_t sent_of_sending_ = 0;
+    std::string unconsumed_;                    // the three borrow their memory from Loop::strings() while not empty
     Monotonic deadline_;
+    Monotonic linger_until_;
+    Monotonic timer_due_;                       // when timer_ fires, while it is armed: maybe earlier than it must
     Timer timer_;
 };
 

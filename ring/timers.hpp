@@ -50,10 +50,16 @@ private:
     static constexpr unsigned slots = 1u << slot_bits;
     static constexpr Duration tick = milliseconds(4);
 
+    struct Place {
+        unsigned level = 0;
+        unsigned slot = 0;
+        uint64_t tick = 0;      // when the slot is due: its timers fire (level 0) or move down (the others)
+    };
     void place(Timer& timer);
+    bool first_place(Place& found) const;
 
     uint64_t now_tick_;
-    std::array<uint64_t, level_count> occupied_{};      // a bit for each slot that may hold a timer
+    mutable std::array<uint64_t, level_count> occupied_{};  // a bit for each slot that may hold a timer; pruned when read
     std::array<std::array<IntrusiveList<Timer, Timer>, slots>, level_count> wheel_;
 };
 

@@ -4,9 +4,14 @@
 
 namespace postern::storage {
 
-void RecordQueue::push(const RecordHeader& header, std::string_view detail, uint32_t completes) {
+void RecordQueue::push(const RecordHeader& header, std::string_view detail, uint32_t subject, uint32_t completes) {
     append_record(header, detail, octets_);
-    items_.push_back({record_bytes(detail.size()), completes});
+    items_.push_back({record_bytes(detail.size()), subject, completes});
+}
+
+void RecordQueue::completed_already(uint32_t message) {
+    for (Item& item : items_)
+        if (item.completes == message) item.completes = no_message;
 }
 
 std::string_view RecordQueue::take(uint64_t bytes_max) {

@@ -14,8 +14,11 @@ namespace postern::storage {
 
 class RecordQueue {
 public:
-    // `completes`: the message that is over once this record is durable, or no_message.
-    void push(const RecordHeader& header, std::string_view detail, uint32_t completes = no_message);
+    // `subject`: the segment that the record is about.  `completes`: the message that is over once the record is durable.
+    void push(const RecordHeader& header, std::string_view detail, uint32_t subject, uint32_t completes = no_message);
+
+    // The message was released early; its record stays, and completes nothing.
+    void completed_already(uint32_t message);
 
     bool empty() const { return items_.empty(); }
     uint64_t bytes() const { return octets_.size(); }       // those taken included
@@ -25,11 +28,15 @@ public:
 
     // The octets of as many whole records as fit `bytes_max`; they count as taken until durable() or failed().
     std::string_view take(uint64_t bytes_max);
+    bool any_taken() const { return taken_ > 0; }
+    size_t taken() const { return taken_; }
+    uint32_t front_bytes() const { return items_.empty() ? 0 : items_.front().bytes; }
     template <class Visit>
-    void taken_durable(Visit&& completed) {                 // completed(message)
+    void taken_durable(Visit&& durable_now) {               // durable_now(subject, completes)
         for (; taken_ > 0; --taken_, ++dropped_) {
-            if (items_.front().completes != no_message) completed(items_.front().completes);
+            const Item item = items_.front();
             items_.pop_front();
+            durable_now(item.subject, item.completes);
         }
         octets_.erase(octets_.begin(), octets_.begin() + static_cast<ptrdiff_t>(taken_bytes_));
         taken_bytes_ = 0;
@@ -39,6 +46,7 @@ public:
 private:
     struct Item {
         uint32_t bytes;
+        uint32_t subject;
         uint32_t completes;
     };
     std::deque<Item> items_;

@@ -23,7 +23,7 @@ protected:
 };
 
 // A segment file; `into` must be aligned to blocks when the descriptor is open for direct I/O.
-class FileSource : public SegmentSource {
+class FileSource final : public SegmentSource {
 public:
     FileSource(int fd, uint64_t bytes) : fd_(fd), bytes_(bytes) {}
     uint64_t bytes() const override { return bytes_; }

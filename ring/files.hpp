@@ -32,6 +32,7 @@ Result<uint64_t> file_size(int fd);
 int rename_file(const std::string& from, const std::string& to);
 int link_file(const std::string& from, const std::string& to);
 int remove_file(const std::string& path);
+int remove_directory(const std::string& path);                              // must be empty
 int make_directory(const std::string& path, unsigned permissions = 0700);   // 0 also when it is there already
 int make_directories(const std::string& path, unsigned permissions = 0700); // with its parents
 bool file_exists(const std::string& path);

@@ -37,6 +37,7 @@ struct SpoolConfig {
     uint64_t reserve_bytes = 64_MiB;            // of the file system, left free for others
     uint64_t chunk_bytes_max = 24_MiB;          // memory of unfinished messages; beyond it they spill early, then congest
     SinkChoice sink = SinkChoice::automatic;    // automatic: probed, direct if the file system can
+    unsigned housekeeping_loop = 0;             // what housekeeping.attach(loop) gave
 };
 
 // The spool folder of the process: made if missing, locked against a second process, and its boot number advanced and

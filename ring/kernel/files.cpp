@@ -86,6 +86,7 @@ int rename_file(const std::string& from, const std::string& to) {
 }
 int link_file(const std::string& from, const std::string& to) { return result_of(::link(from.c_str(), to.c_str())); }
 int remove_file(const std::string& path) { return result_of(::unlink(path.c_str())); }
+int remove_directory(const std::string& path) { return result_of(::rmdir(path.c_str())); }
 
 int make_directory(const std::string& path, unsigned permissions) {
     if (::mkdir(path.c_str(), permissions) == 0) return 0;

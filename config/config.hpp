@@ -18,6 +18,7 @@ namespace postern::config {
 // An address in numeric form, checked: "127.0.0.1:2525", "[::1]:2525", "*:2525".
 struct Endpoint {
     std::string text;
+    bool operator==(const Endpoint&) const = default;
 };
 
 // A network in CIDR form, IPv4-mapped IPv6 made IPv4; a bare address is a whole-length prefix.
@@ -38,10 +39,12 @@ struct Server {
     Duration drain_delay = seconds(5);
     Duration drain_timeout = seconds(30);
     bool pin_cpus = false;
+    bool operator==(const Server&) const = default;
 };
 
 struct Listener {
     Endpoint address;
+    bool operator==(const Listener&) const = default;
 };
 
 struct Limits {
@@ -56,12 +59,15 @@ struct Limits {
     Duration command_timeout = minutes(5);
     Duration data_timeout = minutes(3);         // without any octet, inside data
     uint32_t unsent_reply_bytes = 64 * 1024;    // a client that does not read is closed beyond this
+    bool operator==(const Limits&) const = default;
 };
 
 struct Policy {
     std::vector<std::string> domains;           // exact, or ".example.org" for sub-domains; lower case
     std::vector<Network> relay_networks;
     NewlinePolicy bare_newline = NewlinePolicy::reject;
+    bool allow_open_relay = false;              // without it, relaying for everybody is a mistake
+    bool operator==(const Policy&) const = default;
 };
 
 enum class CommitSink : uint8_t { automatic, direct, buffered, none };
@@ -74,6 +80,7 @@ struct Spool {
     uint64_t staging_bytes = 16_MiB;            // per shard: batches being committed and recently committed
     uint64_t unfinished_bytes = 24_MiB;         // per shard: messages being received
     CommitSink commit = CommitSink::automatic;
+    bool operator==(const Spool&) const = default;
 };
 
 // Where mail goes: "discard:", "maildir:/path", "smtp://host:port", "lmtp://host:port", "lmtp+unix:/path".
@@ -82,6 +89,7 @@ struct Target {
     std::string host;                           // name or numeric address, for smtp and lmtp
     uint16_t port = 0;                          // default 25 for smtp, 24 for lmtp
     std::string path;                           // of the Maildir or the socket
+    bool operator==(const Target&) const = default;
 };
 struct Route {
     std::string name;                           // for metrics and logs; default "route0", "route1", ...
@@ -90,6 +98,7 @@ struct Route {
     std::string to_text;
     unsigned connections = 20;                  // at once, over all shards
     unsigned messages_per_connection = 1000;
+    bool operator==(const Route&) const = default;
 };
 
 struct Delivery {                               // of all routes
@@ -99,11 +108,13 @@ struct Delivery {                               // of all routes
     Duration connect_timeout = seconds(30);
     Duration idle_connection = seconds(10);     // kept open for the next message
     unsigned maildir_workers = 4;
+    bool operator==(const Delivery&) const = default;
 };
 
 struct Admin {
     Endpoint address{"127.0.0.1:9125"};
     bool enabled = true;
+    bool operator==(const Admin&) const = default;
 };
 
 enum class LogFormat : uint8_t { logfmt, json };
@@ -111,10 +122,12 @@ enum class LogLevel : uint8_t { debug, info, warning, error };
 struct Log {
     LogFormat format = LogFormat::logfmt;
     LogLevel level = LogLevel::info;
+    bool operator==(const Log&) const = default;
 };
 
 struct Metrics {
     bool per_message = true;                    // histograms and counters of single messages and commands
+    bool operator==(const Metrics&) const = default;
 };
 
 enum class SendMode : uint8_t { direct, ring };
@@ -122,6 +135,7 @@ struct Ring {
     unsigned receive_buffers = 1024;            // per shard; a power of two
     uint64_t receive_buffer_bytes = 16_KiB;
     SendMode send = SendMode::direct;
+    bool operator==(const Ring&) const = default;
 };
 
 struct Config {
@@ -136,6 +150,7 @@ struct Config {
     Log log;
     Metrics metrics;
     Ring ring;
+    bool operator==(const Config&) const = default;
 };
 
 // One mistake or warning.  text(): "postern.toml:12:3: limits.mesage_bytes: unknown key; did you mean message_bytes?"
@@ -156,16 +171,17 @@ struct Loaded {
 
 Loaded load_file(const std::string& path);
 Loaded load_text(std::string_view toml, const std::string& name);
-// What the configuration means, in sentences for `postern check`.
+// What the configuration means, in sentences for `postern check`: what is accepted from whom, where it goes, which limits
+// hold, what memory a shard needs, and the warnings.
 std::string explain(const Config& config);
 // The commented reference configuration: `postern config`.
 std::string_view reference_toml();
 // The embedded default of `scripts/run`: SMTP on 127.0.0.1:2525, spool and Maildir under ./var, admin on 127.0.0.1:9125.
 std::string_view default_toml();
 
-// "64MiB", "1500", "10k"?  Units: B, KiB, MiB, GiB; bare integers are octets.
+// "64MiB", "1500B", "1500".  Units: B, KiB, MiB, GiB; a bare integer is octets.
 Result<uint64_t> parse_bytes(std::string_view text);
-// "90s", "5m", "1h", "250ms", "5d".
+// "250ms", "90s", "5m", "1h", "5d".
 Result<Duration> parse_duration(std::string_view text);
 
 // How well `pattern` ("*", ".suffix", exact) matches a lower-case domain: 0 not at all, larger is more specific.

@@ -16,7 +16,7 @@ namespace postern::metrics {
 struct ExpositionNames {
     std::vector<std::string> verbs;         // verb_slots names
     std::vector<std::string> stages;        // stage_slots names
-    std::vector<std::string> routes;        // from the configuration
+    std::vector<std::string> routes;        // from the configuration; as many as each ShardMetrics has
     std::string version, build, kernel_features;
 };
 

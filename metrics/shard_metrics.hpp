@@ -39,6 +39,7 @@ struct ShardStatus {
 struct RouteMetrics {
     std::array<Counter, static_cast<size_t>(DeliveryOutcome::count)> recipients;
     Counter messages_out, bytes_out, attempts, connections_opened, connections_failed;
+    Counter retries;                                    // messages taken up again after they had been deferred
     Counter queued, deferred, connections_open;         // gauges
     Histogram queue_time_ms;                            // from received to delivered
 };
@@ -50,7 +51,7 @@ public:
 
     void connection_accepted() { connections_accepted.add(); }
     void connection_handed_over() { connections_handed_over.add(); }
-    void connection_closed(Duration lasted) { connection_seconds.record(static_cast<uint64_t>(lasted.ns / 1'000'000'000)); }
+    void connection_closed(Duration lasted) { connection_ms.record(us(lasted) / 1000); }
     void command(size_t verb) { if (per_message_) commands[verb].add(); }                                       // [m]
     void reply(size_t stage, unsigned code) {                                                                   // [m]
         if (per_message_ && code >= 200 && code < 600) replies[stage][code / 100 - 2].add();
@@ -78,6 +79,7 @@ public:
     void read_from_disk(uint64_t bytes) { read_disk_bytes.add(bytes); }
     RouteMetrics& route(size_t index) { return routes_[index]; }
     const RouteMetrics& route(size_t index) const { return routes_[index]; }
+    size_t route_count() const { return routes_.size(); }
     bool per_message() const { return per_message_; }
 
     ShardStatus status;
@@ -87,7 +89,7 @@ public:
     std::array<Counter, verb_slots> commands;
     std::array<std::array<Counter, class_slots>, stage_slots> replies;
     std::array<Counter, static_cast<size_t>(Refusal::count)> refusals;
-    Histogram connection_seconds, message_bytes, commit_wait_us, batch_messages, batch_bytes, sync_us;
+    Histogram connection_ms, message_bytes, commit_wait_us, batch_messages, batch_bytes, sync_us;
 
 private:
     static uint64_t us(Duration d) { return d.ns > 0 ? static_cast<uint64_t>(d.ns / 1000) : 0; }

@@ -56,7 +56,7 @@ class Ours:
 
     def done(self):
         """Messages that have left, for whatever route."""
-        return int(self.gateway.metric("postern_delivery_recipients_total", outcome="delivered"))
+        return int(self.gateway.metric("postern_route_recipients_total", outcome="delivered"))
 
     def stop(self):
         self.gateway.kill()

@@ -27,9 +27,6 @@ class DeliverTest(GatewayTest):
         options.setdefault("delivery", QUICK_RETRY)
         return self.gateway({"*": f"{'lmtp' if hop.lmtp else 'smtp'}://{hop.address}"}, name=name, **options).start()
 
-    def drained(self, gateway, timeout=30):
-        wait_for(lambda: gateway.pending() == 0, timeout, "the spool to be empty")
-
 
 class Routes(DeliverTest):
     def test_the_most_specific_route_wins(self):
@@ -38,7 +35,7 @@ class Routes(DeliverTest):
                                 "x.a.test": f"smtp://{exact.address}", "local.test": "MAILDIR", "null.test": "discard:"}).start()
         gateway.send(message(), "1@x.a.test", "2@y.a.test", "3@a.test", "4@b.test", "5@local.test", "6@X.A.Test", "7@null.test")
         self.assertTrue(exact.wait(lambda hop: hop.messages) and suffix.wait(lambda hop: hop.messages))
-        self.drained(gateway)
+        gateway.wait_pending(0)
         self.assertEqual(sorted(exact.messages[0].recipients), ["1@x.a.test", "6@x.a.test"])
         self.assertEqual(suffix.messages[0].recipients, ["2@y.a.test"])
         self.assertEqual(sorted(r for m in rest.messages for r in m.recipients), ["3@a.test", "4@b.test"])
@@ -48,7 +45,7 @@ class Routes(DeliverTest):
         gateway = self.gateway({"*": "discard:"}).start()
         for _ in range(20):
             gateway.send(message(), "you@example.org")
-        self.drained(gateway)
+        gateway.wait_pending(0)
 
 
 class Relay(DeliverTest):
@@ -63,7 +60,7 @@ class Relay(DeliverTest):
                 self.assertEqual(hop.messages[0].by, by)
                 self.assertTrue(ours_removed(hop.messages[0].content) == content)
                 self.assertEqual(hop.messages[0].sender, "sender@client.test")
-                self.drained(gateway)
+                gateway.wait_pending(0)
 
     def test_a_next_hop_without_ehlo_is_greeted_with_helo(self):
         hop = self.next_hop(script={"EHLO": lambda _: "502 5.5.1 what?"})
@@ -78,7 +75,7 @@ class Relay(DeliverTest):
             for number in range(50):
                 self.assertEqual(client.mail(message(f"{number}\r\n"), "you@example.org").code, 250)
         self.assertTrue(hop.wait(lambda h: len(h.messages) == 50))
-        self.assertLess(hop.connections, 50)
+        self.assertLessEqual(hop.connections, 20)        # the most that a route has by default
 
     def test_no_more_connections_than_the_route_allows(self):
         hop = self.next_hop(script={".": lambda _: time.sleep(0.05)})
@@ -104,13 +101,13 @@ class Trouble(DeliverTest):
         contents = [message(f"number {number}\r\n") for number in range(20)]
         for content in contents:
             gateway.send(content, "you@example.org")
-        self.assertEqual(gateway.pending(), 20)
-        wait_for(lambda: gateway.metric("postern_delivery_recipients_total", outcome="deferred") > 0)
+        gateway.wait_pending(20)
+        wait_for(lambda: gateway.metric("postern_route_recipients_total", outcome="deferred") > 0)
         self.assertEqual(gateway.http("/readyz")[0], 200)       # a next hop that is down is not our unreadiness
         hop.start()
         self.assertTrue(hop.wait(lambda h: len(h.messages) == 20))
         self.assertEqual(sorted(ours_removed(m.content) for m in hop.messages), sorted(contents))
-        self.drained(gateway)
+        gateway.wait_pending(0)
 
     def test_waiting_mail_leaves_after_a_restart_too(self):
         hop = self.next_hop()
@@ -121,7 +118,7 @@ class Trouble(DeliverTest):
         gateway.start()
         hop.start()
         self.assertTrue(hop.wait(lambda h: h.messages))
-        self.drained(gateway)
+        gateway.wait_pending(0)
 
     def test_only_those_refused_with_4xx_are_tried_again_and_those_with_5xx_are_held(self):
         tries = {}
@@ -141,7 +138,7 @@ class Trouble(DeliverTest):
         first, second, third = [at for at, address in hop.attempts if address.startswith("later")]
         self.assertGreater(second - first, 0.4)         # 1 s, give or take the jitter
         wait_for(lambda: gateway.metric("postern_spool_messages_held") == 1)
-        self.assertEqual(gateway.metric("postern_delivery_recipients_total", outcome="failed"), 1)
+        self.assertEqual(gateway.metric("postern_route_recipients_total", outcome="failed"), 1)
         gateway.stop()
         gateway.start()
         self.assertEqual(gateway.metric("postern_spool_messages_held"), 1)      # and it stays so
@@ -155,7 +152,7 @@ class Trouble(DeliverTest):
         gateway.send(message(), "a@example.org", "b@example.org")
         self.assertTrue(hop.wait(lambda h: h.messages))
         self.assertEqual(sorted(hop.messages[0].recipients), ["a@example.org", "b@example.org"])
-        self.drained(gateway)
+        gateway.wait_pending(0)
 
     def test_a_connection_lost_after_the_dot_is_tried_again(self):
         answers = iter([NextHop.DROP, None])
@@ -164,7 +161,7 @@ class Trouble(DeliverTest):
         gateway.send(message(), "you@example.org")
         self.assertTrue(hop.wait(lambda h: h.messages))
         self.assertEqual(len(hop.attempts), 2)
-        self.drained(gateway)
+        gateway.wait_pending(0)
 
     def test_connections_lost_at_any_stage_are_tried_again(self):
         for stage in ("CONNECT", "EHLO", "MAIL", "RCPT", "DATA"):
@@ -174,14 +171,14 @@ class Trouble(DeliverTest):
                 gateway = self.relay(hop, name=f"gateway-{stage}")
                 gateway.send(message(), "you@example.org")
                 self.assertTrue(hop.wait(lambda h: h.messages))
-                self.drained(gateway)
+                gateway.wait_pending(0)
 
     def test_a_recipient_whose_time_is_up_is_failed_and_held(self):
         hop = self.next_hop(script={"RCPT": lambda _: "450 4.2.0 never, in truth"})
         gateway = self.relay(hop, delivery={**QUICK_RETRY, "expire": "3s"})
         gateway.send(message(), "you@example.org")
         wait_for(lambda: gateway.metric("postern_spool_messages_held") == 1)
-        self.assertEqual(gateway.metric("postern_delivery_recipients_total", outcome="expired"), 1)
+        self.assertEqual(gateway.metric("postern_route_recipients_total", outcome="expired"), 1)
 
 
 class Lmtp(DeliverTest):

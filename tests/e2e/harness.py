@@ -1,6 +1,6 @@
 """Starts the real program in a folder of its own and looks at it from outside: SMTP, HTTP, files, /proc.
 
-The program is the file that the environment names in POSTERN.  Every wait has a deadline; every port is chosen by the
+The program is the file that the environment names in POSTERN, else build/release/postern.  Every wait has a deadline; every port is chosen by the
 kernel.  scripts/bench uses Gateway too.
 """
 
@@ -21,7 +21,8 @@ import urllib.request
 
 from smtp_client import Client
 
-PROGRAM = os.environ.get("POSTERN", "build/release/postern")
+TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+PROGRAM = os.environ.get("POSTERN") or os.path.join(TOP, "build", "release", "postern")
 
 
 def wait_for(condition, timeout=30, what=None, every=0.02):
@@ -70,12 +71,13 @@ class Gateway:
     """One gateway and its folder: config, spool, Maildir ("mail") and log.
 
     `routes` maps domain patterns to targets; "MAILDIR" stands for the folder's own Maildir.  Other keywords are tables of
-    the configuration and are laid over the ones here.  `user`, `limits` (of setrlimit) apply to the process alone.
+    the configuration and are laid over the ones here.  `user`, `rlimits` (of setrlimit) apply to the process alone.
     """
 
-    def __init__(self, folder, routes=None, listen=("127.0.0.1",), program=None, user=None, limits=None, **tables):
-        self.folder, self.program, self.user = os.path.abspath(folder), os.path.abspath(program or PROGRAM), user
-        self.limits, self.process, self.lives = limits or {}, None, 0
+    def __init__(self, folder, routes=None, listen=("127.0.0.1",), program=None, user=None, rlimits=None, **tables):
+        self.folder, self.program, self.user = os.path.abspath(folder), program or os.path.abspath(PROGRAM), user
+        self.rlimits, self.process, self.lives = rlimits or {}, None, 0
+        self.clients = []           # closed at the end of a test
         os.makedirs(self.folder, exist_ok=True)
         self.maildir = Maildir(self.path("mail"))
         routes = {"*": "MAILDIR"} if routes is None else routes
@@ -107,10 +109,10 @@ class Gateway:
             subprocess.run(["chown", "-R", self.user, self.folder], check=True)
         arguments = ["--config", self.path("postern.toml")] if arguments is None else arguments
         self.lives += 1
-        self.log_path = self.path(f"log.{self.lives}")
+        self.log_path, self.admin = self.path(f"log.{self.lives}"), None
 
         def limit():
-            for name, value in self.limits.items():
+            for name, value in self.rlimits.items():
                 resource.setrlimit(name, (value, value))
         # The log is a file: a pipe that nobody reads would be one more thing to go wrong.
         with open(self.log_path, "wb") as log, open(self.path("stdout"), "ab") as out:
@@ -137,7 +139,7 @@ class Gateway:
         """The next start listens where this one does."""
         for entry, event in zip(self.tables["listener"], self.events("listening")):
             entry["address"] = event["address"]
-        self.tables["admin"]["address"] = self.events("admin_listening")[0]["address"]
+        self.tables["admin"]["address"] = self.admin
 
     def signal(self, number):
         self.process.send_signal(number)
@@ -173,15 +175,17 @@ class Gateway:
 
     def events(self, name):
         """Log lines of one event, as dictionaries."""
-        return [fields for line in self.log().splitlines() if (fields := logfmt(line)).get("event") == name]
+        return [fields for line in self.log().splitlines() if (fields := fields_of(line)).get("event") == name]
 
     def http(self, path):
         """(status, text) from the admin port; (0, "") when it does not answer (yet)."""
-        listening = self.events("admin_listening")
-        if not listening:
-            return 0, ""
+        if not self.admin:
+            listening = self.events("admin_listening")
+            if not listening:
+                return 0, ""
+            self.admin = listening[0]["address"]
         try:
-            with urllib.request.urlopen(f"http://{listening[0]['address']}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://{self.admin}{path}", timeout=10) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -210,7 +214,9 @@ class Gateway:
     # --- mail -------------------------------------------------------------------------------------------------------
 
     def client(self, **options):
-        return Client(self.address, **options)
+        client = Client(self.address, **options)
+        self.clients.append(client)
+        return client
 
     def send(self, content, *recipients, **options):
         """One message over a connection of its own; fails unless it is accepted."""
@@ -221,8 +227,12 @@ class Gateway:
         return reply
 
     def pending(self):
-        """Messages in the spool that are not yet complete."""
+        """Messages in the spool that wait for delivery."""
         return self.metric("postern_spool_messages")
+
+    def wait_pending(self, count, timeout=30):
+        """The figure is published by each turn of the loop, so a moment late."""
+        wait_for(lambda: self.pending() == count, timeout, lambda: f"{self.pending()} messages pending instead of {count}")
 
 
 def _address(text):
@@ -230,7 +240,10 @@ def _address(text):
     return host.strip("[]"), int(port)
 
 
-def logfmt(line):
+def fields_of(line):
+    """The fields of a log line of either format; of anything else, whatever looks like one."""
+    if line.startswith("{"):
+        return json.loads(line)
     return {key: value.strip('"') for key, value in re.findall(r'(\w+)=("(?:[^"\\]|\\.)*"|\S*)', line)}
 
 
@@ -311,6 +324,8 @@ class GatewayTest(unittest.TestCase):
             if failed and gateway.process:
                 print(f"--- end of {gateway.log_path}\n{gateway.log_tail()}\n---", file=sys.stderr)
             gateway.kill()
+            for client in gateway.clients:
+                client.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -92,7 +92,7 @@ class Ledger(GatewayTest):
         for sender in senders:
             sender.join(60)
             self.assertFalse(sender.is_alive(), "a client hangs")
-        wait_for(lambda: gateway.pending() == 0, 180, lambda: f"{gateway.pending()} messages are still in the spool")
+        gateway.wait_pending(0, timeout=180)
         self.assertEqual(gateway.metric("postern_spool_messages_held"), 0)
         self.assertEqual(gateway.stop(), 0)
         self.judge(senders, self.arrivals(hop, gateway), kills)

@@ -37,7 +37,7 @@ class Stopping(GatewayTest):
             self.assertTrue(client.ended())
         self.assertEqual(gateway.wait(), 0)
         gateway.start()
-        self.assertEqual(gateway.pending(), 3)
+        gateway.wait_pending(3)
 
     def test_it_is_not_ready_at_once_but_takes_mail_until_the_listeners_close(self):
         gateway = self.gateway(server={"drain_delay": "1s"}).start()
@@ -70,7 +70,7 @@ class Stopping(GatewayTest):
         gateway.signal(signal.SIGTERM)
         gateway.wait(3)
         gateway.start()
-        self.assertEqual(gateway.pending(), 1)
+        gateway.wait_pending(1)
 
     def test_sigint_stops_as_sigterm_does(self):
         gateway = self.gateway().start()
@@ -85,7 +85,7 @@ class Stopping(GatewayTest):
         self.assertTrue(hop.wait(lambda h: h.attempts))
         self.assertEqual(gateway.stop(10), 0)
         gateway.start()
-        self.assertEqual(gateway.pending(), 1)
+        gateway.wait_pending(1)
 
 
 class Restarting(GatewayTest):
@@ -97,7 +97,7 @@ class Restarting(GatewayTest):
             gateway.send(message(f"life {life}\r\n"), "you@example.org")
             gateway.kill()
             gateway.start()
-            self.assertEqual(gateway.pending(), life + 1)
+            gateway.wait_pending(life + 1)
         client.close()
 
     def test_queue_ids_are_never_used_again(self):
@@ -117,7 +117,7 @@ class Restarting(GatewayTest):
             gateway.stop()
             gateway.tables["server"]["shards"] = shards
             gateway.start()
-            self.assertEqual(gateway.pending(), 30, f"{shards} shards")
+            gateway.wait_pending(30)
         gateway.stop()
         gateway.tables["route"][0]["to"] = f"maildir:{gateway.maildir.path}"
         gateway.start()

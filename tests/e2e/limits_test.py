@@ -8,7 +8,7 @@ import subprocess
 import time
 import unittest
 
-from harness import GatewayTest, lines_of, main, message, wait_for
+from harness import PROGRAM, GatewayTest, lines_of, main, message, wait_for
 from next_hop import NextHop
 from smtp_client import Client, Closed
 
@@ -22,7 +22,12 @@ class FullDisk(GatewayTest):
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", self.small], capture_output=True, text=True)
         if mounted.returncode != 0:
             self.skipTest(f"cannot mount here: {mounted.stderr.strip()}")
-        self.addCleanup(lambda: (self.gateways[0].kill(), subprocess.run(["umount", self.small], check=True)))
+        self.addCleanup(self.unmount)
+
+    def unmount(self):
+        for gateway in self.gateways:
+            gateway.kill()
+        subprocess.run(["umount", self.small], check=True)
 
     def small_gateway(self, target):
         return self.gateway({"*": target}, delivery={"retry_first": "1s", "retry_max": "1s"},
@@ -56,7 +61,7 @@ class FullDisk(GatewayTest):
         self.assertGreater(gateway.metric("postern_refusals_total", reason="space"), 0)
         gateway.kill()
         gateway.start()                     # a full disk must not keep it from starting
-        self.assertEqual(gateway.pending(), accepted)
+        gateway.wait_pending(accepted)
         hop.start()
         self.assertTrue(hop.wait(lambda h: len(h.messages) >= accepted, 60))
         self.assertTrue(all(m.content.endswith(content) for m in hop.messages))
@@ -85,7 +90,7 @@ class FullDisk(GatewayTest):
 
 class Descriptors(GatewayTest):
     def test_256_descriptors_and_400_clients(self):
-        gateway = self.gateway(limits={resource.RLIMIT_NOFILE: 256}).start()
+        gateway = self.gateway(rlimits={resource.RLIMIT_NOFILE: 256}).start()
         crowd = [Client(gateway.address, greet=False) for _ in range(400)]
         served = []
         for client in crowd[:200]:
@@ -115,8 +120,8 @@ class LockedMemory(GatewayTest):
     @unittest.skipUnless(os.getuid() == 0, "running as another user needs root")
     def test_64_kib_of_locked_memory_as_an_ordinary_user(self):
         program = os.path.join(self.folder, "postern")
-        gateway = self.gateway(program=program, user="nobody", limits={resource.RLIMIT_MEMLOCK: 65536})
-        shutil.copy(os.environ["POSTERN"], program)         # the build folder may be closed to others
+        gateway = self.gateway(program=program, user="nobody", rlimits={resource.RLIMIT_MEMLOCK: 65536})
+        shutil.copy(PROGRAM, program)         # the build folder may be closed to others
         os.chmod(program, 0o755)
         gateway.start()
         content = message(lines_of(2_000_000))
@@ -124,7 +129,7 @@ class LockedMemory(GatewayTest):
         mail, = gateway.maildir.wait(1)
         self.assertTrue(mail.content == content)
         self.assertEqual(os.stat(gateway.maildir.files()[0]).st_uid, pwd.getpwnam("nobody").pw_uid)
-        self.assertEqual(gateway.metric("postern_memory_registered"), 0)
+        self.assertEqual(gateway.metric("postern_ring_memory_registered"), 0)
 
 
 class Memory(GatewayTest):

@@ -1,5 +1,6 @@
 """A next hop that does as it is told: keeps what it gets, refuses whom it is asked to, is slow, goes away."""
 
+import contextlib
 import os
 import socket
 import threading
@@ -52,13 +53,13 @@ class NextHop:
         return self
 
     def stop(self):
-        self.listener.shutdown(socket.SHUT_RDWR)
+        """Goes away: refuses new connections and ends those there are.  Twice is once."""
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
         for connection in list(self.sockets):
-            try:
+            with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
 
     @property
     def address(self):

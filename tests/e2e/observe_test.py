@@ -4,7 +4,7 @@ import json
 import shutil
 import subprocess
 
-from harness import GatewayTest, logfmt, main, message, wait_for
+from harness import GatewayTest, fields_of, main, message, wait_for
 
 
 class Probes(GatewayTest):
@@ -29,7 +29,7 @@ class Metrics(GatewayTest):
     def test_a_message_is_counted_on_its_way(self):
         gateway = self.gateway({"*": "discard:", "local.test": "MAILDIR"}).start()
         names = ("postern_connections_accepted_total", "postern_messages_received_total", "postern_recipients_received_total",
-                 "postern_commit_wait_seconds_count", "postern_delivery_recipients_total")
+                 "postern_commit_wait_seconds_count", "postern_route_recipients_total")
         before = {name: gateway.metric(name) for name in names}         # they are there with zero
         self.assertEqual(before["postern_messages_received_total"], 0)
         with gateway.client() as client:
@@ -37,11 +37,11 @@ class Metrics(GatewayTest):
             client.mail(message(), "c@local.test")
             client.command("QUIT", 221)
         gateway.maildir.wait(2)
-        wait_for(lambda: gateway.pending() == 0)
+        gateway.wait_pending(0)
         grown = {name: gateway.metric(name) - before[name] for name in names}
         self.assertEqual(grown, dict(zip(names, (1, 2, 3, 2, 3))))
         self.assertEqual(gateway.metric("postern_commands_total", verb="rcpt"), 3)
-        self.assertEqual(gateway.metric("postern_delivery_recipients_total", outcome="delivered"), 3)
+        self.assertEqual(gateway.metric("postern_route_recipients_total", outcome="delivered"), 3)
         wait_for(lambda: gateway.metric("postern_connections_open") == 0)
 
     def test_no_label_holds_an_address_or_a_domain(self):
@@ -68,7 +68,7 @@ class Log(GatewayTest):
         return wait_for(lambda: len(lines := [parse(line) for line in gateway.log().splitlines() if queue_id in line]) >= 2 and lines)
 
     def test_a_message_leaves_one_line_when_accepted_and_one_when_delivered(self):
-        lines = self.story(self.gateway().start(), logfmt)
+        lines = self.story(self.gateway().start(), fields_of)
         self.assertEqual([line["event"] for line in lines], ["accepted", "delivered"])
 
     def test_the_same_as_json(self):

@@ -24,14 +24,18 @@ class Client:
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.socket = socket.socket(family, socket.SOCK_STREAM)
         self.socket.settimeout(timeout)
-        if source:
-            self.socket.bind((source, 0))
-        self.socket.connect(address)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffer = b""
-        if greet:
-            self.banner = self.reply(220)
-            self.ehlo = self.command("EHLO client.test", 250)
+        try:
+            if source:
+                self.socket.bind((source, 0))
+            self.socket.connect(address)
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if greet:
+                self.banner = self.reply(220)
+                self.ehlo = self.command("EHLO client.test", 250)
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self):
         return self

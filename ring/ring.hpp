@@ -80,7 +80,8 @@ public:
     void write(int fd, uint64_t offset, std::span<const char> octets, Durability durability, uint64_t token);
     void read(int fd, uint64_t offset, std::span<char> into, uint64_t token);
     void sync_data(int fd, uint64_t token);
-    void cancel(uint64_t target, uint64_t token);                                       // every request with that token; completes with their number, or -errno
+    // Every request with the token `target`.  Completes with their number (0: none was found) or -errno.
+    void cancel(uint64_t target, uint64_t token);
 
     // Provided buffers.  Every completion with has_buffer owes one give_back(), whatever its result.
     std::string_view buffer(uint16_t id, size_t bytes) const;

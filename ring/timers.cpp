@@ -7,7 +7,9 @@ namespace postern::ring {
 
 namespace {
 
-uint64_t tick_at_or_before(Monotonic t, Duration tick) { return static_cast<uint64_t>(std::max<int64_t>(t.ns, 0) / tick.ns); }
+uint64_t tick_at_or_before(Monotonic t, Duration tick) {
+    return static_cast<uint64_t>(std::max<int64_t>(t.ns, 0) / tick.ns);
+}
 uint64_t tick_at_or_after(Monotonic t, Duration tick) {
     const int64_t ns = std::max<int64_t>(t.ns, 0);
     return static_cast<uint64_t>(ns / tick.ns + (ns % tick.ns != 0));
@@ -41,7 +43,8 @@ bool TimerWheel::first_place(Place& found) const {
         const unsigned shift = slot_bits * level;
         const auto now_slot = static_cast<unsigned>((now_tick_ >> shift) & (slots - 1));
         while (occupied_[level] != 0) {
-            const unsigned distance = static_cast<unsigned>(std::countr_zero(std::rotr(occupied_[level], static_cast<int>(now_slot))));
+            const uint64_t from_now_on = std::rotr(occupied_[level], static_cast<int>(now_slot));
+            const auto distance = static_cast<unsigned>(std::countr_zero(from_now_on));
             const unsigned slot = (now_slot + distance) & (slots - 1);
             if (wheel_[level][slot].empty()) {      // all its timers were cancelled
                 occupied_[level] &= ~(uint64_t{1} << slot);

@@ -14,8 +14,8 @@ constexpr const char* seccomp_remedy =
     "allows io_uring_setup, io_uring_enter and io_uring_register (docker run --security-opt seccomp=FILE, Kubernetes "
     "securityContext.seccompProfile, systemd SystemCallFilter=@aio)";
 constexpr const char* sysctl_remedy =
-    "the sysctl kernel.io_uring_disabled forbids io_uring: set it to 0 (sysctl -w kernel.io_uring_disabled=0), or to 1 and "
-    "put our group into kernel.io_uring_group";
+    "the sysctl kernel.io_uring_disabled forbids io_uring: set it to 0 (sysctl -w kernel.io_uring_disabled=0), or to 1 "
+    "and put our group into kernel.io_uring_group";
 constexpr const char* kernel_remedy = "this kernel is too old: Linux 6.1 or later is needed";
 constexpr const char* memlock_remedy =
     "too little memory may be locked: raise the limit (systemd LimitMEMLOCK=infinity, docker --ulimit memlock=-1, "
@@ -31,7 +31,8 @@ RingFailure failure(RingGate gate, int error, const std::string& step, const cha
 
 GateFacts read_gate_facts() {
     GateFacts facts;
-    if (const auto text = read_file("/proc/sys/kernel/io_uring_disabled", 64)) facts.io_uring_disabled = std::atoi(text->c_str());
+    if (const auto text = read_file("/proc/sys/kernel/io_uring_disabled", 64))
+        facts.io_uring_disabled = std::atoi(text->c_str());
     if (const auto text = read_file("/proc/self/status", 64 * 1024)) {
         constexpr std::string_view label = "\nSeccomp:";
         if (const size_t at = text->find(label); at != std::string::npos)

@@ -70,7 +70,8 @@ double cgroup_quota() {
     for (;;) {
         if (const auto text = read_file("/sys/fs/cgroup" + group + "/cpu.max", text_max)) {
             double allowed = 0, period = 0;
-            if (std::sscanf(text->c_str(), "%lf %lf", &allowed, &period) == 2 && period > 0)   // "max ..." does not match
+            // "max 100000" does not match.
+            if (std::sscanf(text->c_str(), "%lf %lf", &allowed, &period) == 2 && period > 0)
                 quota = quota == 0 ? allowed / period : std::min(quota, allowed / period);
         }
         const size_t slash = group.rfind('/');
@@ -181,7 +182,8 @@ unsigned Workers::attach(Loop& loop) {
 
 void Workers::start() {
     for (size_t i = 0; i < state_->workers.size(); ++i)
-        state_->threads.emplace_back(state_->name + "-" + std::to_string(i), [worker = state_->workers[i].get()] { worker->serve(); });
+        state_->threads.emplace_back(state_->name + "-" + std::to_string(i),
+                                     [worker = state_->workers[i].get()] { worker->serve(); });
 }
 
 bool Workers::post(unsigned loop_number, Job& job, uint64_t key) {

@@ -90,9 +90,9 @@ Result<std::unique_ptr<Ring>, RingFailure> Ring::create(const RingConfig& config
     impl->region = Mapping::create(receive_bytes + round_up(config.staging_bytes, staging_alignment));
     if (!impl->region) return fail_at(-errno, "mmap of the receive buffers");
     impl->staging = {impl->region.data() + receive_bytes, config.staging_bytes};
-    if (const int status = impl->buffers.attach(impl->ring, impl->region.data(), config.receive_buffers, config.receive_buffer_bytes);
-        status < 0)
-        return fail_at(status, "registration of the receive buffers");
+    const int attached =
+        impl->buffers.attach(impl->ring, impl->region.data(), config.receive_buffers, config.receive_buffer_bytes);
+    if (attached < 0) return fail_at(attached, "registration of the receive buffers");
     if (config.register_memory) impl->features.degraded = register_region(impl->ring, impl->region);
     else impl->features.degraded = "memory is not registered with io_uring: switched off by configuration";
     impl->features.memory_registered = impl->features.degraded.empty();
@@ -140,7 +140,8 @@ void Ring::Impl::submit_only() {
     const unsigned to_submit = publish_entries();
     ++counters.enters;
     // A failure shows as entries that are still there: the caller defers, and the next enter() reports what lasts.
-    io_uring_enter2(static_cast<unsigned>(ring.enter_ring_fd), to_submit, 0, enter_flags & IORING_ENTER_REGISTERED_RING, nullptr, 0);
+    io_uring_enter2(static_cast<unsigned>(ring.enter_ring_fd), to_submit, 0, enter_flags & IORING_ENTER_REGISTERED_RING,
+                    nullptr, 0);
 }
 
 void Ring::Impl::place_deferred() {

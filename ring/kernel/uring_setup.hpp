@@ -18,7 +18,8 @@ constexpr unsigned enter_no_iowait = 1u << 7;           // 6.15
 // From the best to the least that we can work with.  All of 6.1 and later take the first.
 constexpr unsigned flags_always = IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP | IORING_SETUP_SUBMIT_ALL;
 constexpr std::array<unsigned, 3> flag_ladder = {
-    flags_always | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG,
+    flags_always | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_COOP_TASKRUN |
+        IORING_SETUP_TASKRUN_FLAG,
     flags_always | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG,
     flags_always | IORING_SETUP_SINGLE_ISSUER,
 };
@@ -29,7 +30,8 @@ using MakeRing = int (*)(unsigned entries, io_uring* ring, io_uring_params* para
 // Walks the ladder on EINVAL; on ENOMEM tries rings of half the size, down to `entries_min`.  0 or -errno; `features`
 // says what was obtained.
 constexpr unsigned entries_min = 64;
-int make_ring(const RingConfig& config, io_uring& ring, RingFeatures& features, MakeRing make = io_uring_queue_init_params);
+int make_ring(const RingConfig& config, io_uring& ring, RingFeatures& features,
+              MakeRing make = io_uring_queue_init_params);
 
 // Registers `region` as fixed buffer 0.  When the limit forbids, returns why and the remedy.
 std::string register_region(io_uring& ring, const Mapping& region);

@@ -60,8 +60,8 @@ Error damaged(const char* why) { return Error{0, std::string("envelope: ") + why
 
 void Envelope::clear() {
     if (capacity() > arena_bytes_kept) {
-        octets_ = std::string();
-        recipients_ = std::vector<Recipient>();
+        std::string().swap(octets_);        // an assignment would keep the capacity
+        std::vector<Recipient>().swap(recipients_);
     }
     octets_.clear();
     recipients_.clear();

@@ -141,7 +141,6 @@ void DataFramer::bare_cr(Input& input, size_t at) {
 void DataFramer::step(Input& input, size_t at) {
     const char octet = input.octets[at];
     if (static_cast<unsigned char>(octet) > 0x7f) facts_.eight_bit = true;
-    if (octet == '\0' && !facts_.header_ended) facts_.nul_in_header = true;
 
     switch (state_) {
         case State::text_cr:
@@ -204,6 +203,7 @@ void DataFramer::step_at_start(Input& input, size_t at) {
 
 void DataFramer::step_inside(Input& input, size_t at, State after_cr) {
     const char octet = input.octets[at];
+    if (octet == '\0' && !facts_.header_ended) facts_.nul_in_header = true;
     match(octet);
     if (octet == '\r') {
         state_ = after_cr;

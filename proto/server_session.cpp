@@ -109,8 +109,8 @@ size_t ServerSession::feed_command(std::string_view octets, std::string& out) {
     }
     const size_t taken = lf + 1;
     const bool too_long = line_too_long_ || carry_.size() + taken > settings_.command_line_bytes_max;
-    std::string carried = std::move(carry_);        // freed with the line
-    carry_ = std::string();
+    std::string carried;                    // freed with the line
+    carried.swap(carry_);
     line_too_long_ = line_cr_ = false;
     if (too_long) {
         events_.on_command(Verb::unknown);
@@ -129,7 +129,7 @@ void ServerSession::keep_partial_line(std::string_view octets) {
     if (line_too_long_) return;
     if (carry_.size() + octets.size() >= settings_.command_line_bytes_max) {
         line_too_long_ = true;
-        carry_ = std::string();
+        std::string().swap(carry_);         // an assignment would keep the capacity
     } else {
         carry_.append(octets);
     }

@@ -189,6 +189,7 @@ Played play(const Dialogue& dialogue, const std::function<size_t()>& next_piece)
         }
     }
     played.closed = session.closing();
+    played.in_data_at_end = session.in_data();
     session.end_of_input();
     played.open_at_end = owner.open;
     played.log = owner.log;

@@ -79,7 +79,8 @@ struct Played {
     std::vector<Message> messages;
     bool closed = false;
     size_t commands = 0, replies = 0, data_starts = 0;
-    bool open_at_end = false;
+    bool open_at_end = false;           // the owner was not told of a transaction's end
+    bool in_data_at_end = false;
 };
 
 // Plays the client's octets in pieces of `next_piece()` octets; pending verdicts are given when the session waits.

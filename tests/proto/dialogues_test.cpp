@@ -59,7 +59,8 @@ TEST_CASE("Each command gets exactly one reply, and so does each end of data", "
         INFO(file.filename().string());
         const Dialogue dialogue = read_dialogue(file);
         const Played played = play(dialogue, [&] { return dialogue.client.size(); });
-        CHECK(played.replies == 1 + played.commands + played.data_starts);
+        const size_t unanswered = played.in_data_at_end ? 1 : 0;
+        CHECK(played.replies + unanswered == 1 + played.commands + played.data_starts);
     }
 }
 

@@ -52,7 +52,7 @@ public:
     virtual void on_body_wanted() = 0;
     // `reply` is what decided it, valid during the call; its code is 0 when the connection failed, text then says how.
     virtual void on_recipient_done(size_t recipient, Outcome outcome, const RemoteReply& reply) = 0;
-    virtual void on_message_done() = 0; // all recipients have their outcome, and no more body is wanted
+    virtual void on_message_done() = 0; // all recipients have their outcome; no body is wanted (any more)
     // The session is over, by our QUIT or by a failure; all outcomes have been given.  The owner closes.  `reply` is the
     // reason when it is not our QUIT.  `refused` means: the next hop did not serve us at all (it did not get past greeting
     // and EHLO, whatever the reason).  Everything is ignored from now on, a body under way included.

@@ -24,12 +24,12 @@ constexpr SegmentRow segment_rows[] = {
     {HeaderVerdict::other_format, std::nullopt, SegmentPlan::ignore},
 };
 
-struct MessageRow {
+struct VerdictRow {
     std::optional<bool> marked_complete, any_pending, any_failed, whole, last_batch;
     MessageVerdict verdict;
 };
 constexpr std::nullopt_t any = std::nullopt;
-constexpr MessageRow message_rows[] = {
+constexpr VerdictRow message_rows[] = {
     // marked  pending  failed  whole  last batch
     {true, any, any, any, any, MessageVerdict::complete},
     {false, false, false, any, any, MessageVerdict::complete},      // its octets are not needed any more
@@ -40,25 +40,31 @@ constexpr MessageRow message_rows[] = {
 };
 
 bool matches(std::optional<bool> cell, bool fact) { return !cell || *cell == fact; }
+bool matches(const SegmentRow& row, const SegmentFacts& facts) {
+    return row.header == facts.header && matches(row.index_good, facts.index_good);
+}
+bool matches(const VerdictRow& row, const MessageFacts& facts) {
+    return matches(row.marked_complete, facts.marked_complete) && matches(row.any_pending, facts.any_pending) &&
+           matches(row.any_failed, facts.any_failed) && matches(row.whole, facts.whole) && matches(row.last_batch, facts.last_batch);
+}
+
+template <class Rows, class Facts>
+auto first_row(const Rows& rows, const Facts& facts) {
+    const auto row = std::find_if(std::begin(rows), std::end(rows), [&](const auto& candidate) { return matches(candidate, facts); });
+    CHECK_INVARIANT(row != std::end(rows));     // the table is total
+    return *row;
+}
+template <class Rows, class Facts>
+size_t count_rows(const Rows& rows, const Facts& facts) {
+    return static_cast<size_t>(std::count_if(std::begin(rows), std::end(rows), [&](const auto& row) { return matches(row, facts); }));
+}
 
 }  // namespace
 
-SegmentPlan plan_for(const SegmentFacts& facts) {
-    for (const SegmentRow& row : segment_rows)
-        if (row.header == facts.header && matches(row.index_good, facts.index_good)) return row.plan;
-    CHECK_INVARIANT(!"the segment table is total");
-    return SegmentPlan::ignore;
-}
-
-MessageVerdict verdict_on(const MessageFacts& facts) {
-    for (const MessageRow& row : message_rows)
-        if (matches(row.marked_complete, facts.marked_complete) && matches(row.any_pending, facts.any_pending) &&
-            matches(row.any_failed, facts.any_failed) && matches(row.whole, facts.whole) &&
-            matches(row.last_batch, facts.last_batch))
-            return row.verdict;
-    CHECK_INVARIANT(!"the message table is total");
-    return MessageVerdict::damaged;
-}
+SegmentPlan plan_for(const SegmentFacts& facts) { return first_row(segment_rows, facts).plan; }
+size_t rows_for(const SegmentFacts& facts) { return count_rows(segment_rows, facts); }
+MessageVerdict verdict_on(const MessageFacts& facts) { return first_row(message_rows, facts).verdict; }
+size_t rows_for(const MessageFacts& facts) { return count_rows(message_rows, facts); }
 
 void merge(RecipientSlot& slot, const RecordHeader& record) {
     // What wins is a total order over records, so that merging commutes: final before deferred, delivered before failed

@@ -27,6 +27,7 @@ struct SegmentFacts {
     bool index_good = false;        // trailer and index match each other, and the header if that is good
 };
 SegmentPlan plan_for(const SegmentFacts& facts);
+size_t rows_for(const SegmentFacts& facts);     // how many rows match: 1, always
 
 // 2. A message, by what is known of it.
 enum class MessageVerdict : uint8_t {
@@ -44,6 +45,7 @@ struct MessageFacts {
     bool last_batch = false;        // of a segment that was not sealed
 };
 MessageVerdict verdict_on(const MessageFacts& facts);
+size_t rows_for(const MessageFacts& facts);
 
 // ---- Recipients ---------------------------------------------------------------------------------------------------
 

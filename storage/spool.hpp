@@ -74,9 +74,9 @@ struct RecipientResult {
     uint32_t recipient = 0;                     // index in the envelope
     RecipientOutcome outcome = RecipientOutcome::delivered;
     uint16_t attempt = 0;                       // how many attempts have been made, this one included
-    Wall until;                                 // deferred: not before
+    Wall until{};                               // deferred: not before
     uint16_t reply_code = 0;                    // of the next hop; 0: none
-    std::string_view diagnostic;                // what it said; the first 200 octets are kept
+    std::string_view diagnostic{};              // what it said; the first 200 octets are kept
 };
 
 struct RecoveredMessage {

@@ -39,9 +39,12 @@ class Run:
 def smtp_source(address, size, count, sessions=20):
     """Postfix's load generator; returns the seconds it took.  It goes on after refusals (-A): count what arrived."""
     began = time.monotonic()
-    subprocess.run(["smtp-source", "-A", "-C", "100", "-r", "1", "-s", str(sessions), "-d", "-l", str(size), "-m", str(count),
-                    "-t", "to@example.org", f"{address[0]}:{address[1]}"], check=True, stdout=subprocess.DEVNULL)
-    return time.monotonic() - began
+    done = subprocess.run(["smtp-source", "-A", "-C", "100", "-r", "1", "-s", str(sessions), "-d", "-l", str(size), "-m", str(count),
+                           "-t", "to@example.org", f"{address[0]}:{address[1]}"], check=True, stderr=subprocess.PIPE, text=True)
+    seconds = time.monotonic() - began
+    if complaints := done.stderr.splitlines():
+        print(f"  {len(complaints)} complaints, the first: {complaints[0]}")
+    return seconds
 
 
 def load(server, size, count, sessions=20):

@@ -11,6 +11,7 @@ in different lives of the process, so that a kill came between the delivery and 
 import hashlib
 import os
 import random
+import re
 import threading
 import time
 
@@ -75,7 +76,8 @@ class Ledger(GatewayTest):
         hop = NextHop(extensions=("PIPELINING", "8BITMIME", "CHUNKING"))
         self.addCleanup(hop.stop)
         gateway = self.gateway({"local.test": "MAILDIR", "*": f"smtp://{hop.address}"}, spool={"segment_bytes": "4MiB"},
-                               delivery={"retry_first": "1s", "retry_max": "1s"}, limits={"errors": 1000}).start()
+                               delivery={"retry_first": "1s", "retry_max": "1s"}, limits={"errors": 1000},
+                               server={"hostname": "life0.example.org"}).start()
         gateway.keep_ports()
         senders = [Sender(number, gateway.address, "local.test" if number % 2 else "example.org") for number in range(CLIENTS)]
         for sender in senders:
@@ -84,7 +86,8 @@ class Ledger(GatewayTest):
         for _ in range(KILLS):
             time.sleep(moments.uniform(0.02, 0.6))
             gateway.kill()
-            kills.append((time.monotonic(), time.time()))
+            kills.append(time.time())
+            gateway.tables["server"]["hostname"] = f"life{len(kills)}.example.org"
             gateway.start(timeout=30)
         time.sleep(0.5)
         for sender in senders:
@@ -95,25 +98,23 @@ class Ledger(GatewayTest):
         gateway.wait_pending(0, timeout=180)
         self.assertEqual(gateway.metric("postern_spool_messages_held"), 0)
         self.assertEqual(gateway.stop(), 0)
-        self.judge(senders, self.arrivals(hop, gateway), kills)
+        self.judge(senders, self.arrivals(hop, gateway, kills))
 
-    def arrivals(self, hop, gateway):
-        """Everything that arrived, as (id, digest, clock, when); clock 0 is monotonic, 1 is of the day."""
-        found = []
-        for received in hop.messages:
-            content = received.content[received.content.index(b"From: sender@client.test"):]
-            found.append((content, 0, received.at))
-        found += [(mail.content, 1, mail.modified) for mail in gateway.maildir.mails()]
-        return [(content.split(b"Subject: ledger ", 1)[1].split(b"\r\n", 1)[0].decode(), digest(content), clock, when)
-                for content, clock, when in found]
+    def arrivals(self, hop, gateway, kills):
+        """Everything that arrived, as (id, digest, life): which life of the process delivered it, the next hop knows by the
+        name that it was greeted with, and a Maildir file by its time."""
+        found = [(received.content[received.content.index(b"From: sender@client.test"):],
+                  int(re.match(r"life(\d+)\.", received.greeting)[1])) for received in hop.messages]
+        found += [(mail.content, sum(1 for kill in kills if kill < mail.modified)) for mail in gateway.maildir.mails()]
+        return [(content.split(b"Subject: ledger ", 1)[1].split(b"\r\n", 1)[0].decode(), digest(content), life)
+                for content, life in found]
 
-    def judge(self, senders, arrivals, kills):
+    def judge(self, senders, arrivals):
         sent = {name: value for sender in senders for name, value in sender.sent.items()}
         ledger = {name for sender in senders for name in sender.ledger}
         arrived = {}
-        for name, value, clock, when in arrivals:
+        for name, value, life in arrivals:
             self.assertEqual(value, sent.get(name), f"{name} arrived, but not as it was sent")
-            life = sum(1 for kill in kills if kill[clock] < when)
             arrived.setdefault(name, []).append(life)
         lost = sorted(ledger - arrived.keys())
         duplicates = {name: lives for name, lives in arrived.items() if len(lives) > 1}

@@ -15,6 +15,7 @@ class Received:
     content: bytes            # as it was before dot-stuffing
     by: str                   # "DATA" or "BDAT"
     parameters: str           # of MAIL
+    greeting: str             # the name that the client gave
     at: float = field(default_factory=time.monotonic)
 
 
@@ -102,7 +103,7 @@ class NextHop:
 
 class _Dialogue:
     def __init__(self, hop, connection):
-        self.hop, self.connection, self.file = hop, connection, connection.makefile("rb")
+        self.hop, self.connection, self.file, self.greeting = hop, connection, connection.makefile("rb"), ""
         self.reset()
 
     def reset(self):
@@ -137,6 +138,7 @@ class _Dialogue:
         self.say("502 5.5.1 not here")
 
     def on_ehlo(self, argument):
+        self.greeting = argument
         lines = ["next-hop.test"] + self.hop.extensions
         usual = "\r\n".join(f"250-{line}" for line in lines[:-1]) + f"\r\n250 {lines[-1]}"
         self.answer("LHLO" if self.hop.lmtp else "EHLO", argument, usual.lstrip("\r\n"))
@@ -144,6 +146,7 @@ class _Dialogue:
     on_lhlo = on_ehlo
 
     def on_helo(self, argument):
+        self.greeting = argument
         self.answer("HELO", argument, "250 next-hop.test")
 
     def on_mail(self, argument):
@@ -202,6 +205,6 @@ class _Dialogue:
             accepted = self.recipients if self.answer(".", self.recipients, usual).startswith("2") else []
         if accepted:
             with self.hop.changed:
-                self.hop.messages.append(Received(self.sender, accepted, content, by, self.parameters))
+                self.hop.messages.append(Received(self.sender, accepted, content, by, self.parameters, self.greeting))
                 self.hop.changed.notify_all()
         self.reset()

@@ -75,6 +75,8 @@ size_t Session::on_received(std::string_view octets) {
     const size_t consumed = machine_.feed(octets, out);
     writer_.settle();
     after_feed(out);
+    // The turn's budget of commands is spent: the others get their turn, then this one goes on.
+    if (consumed < octets.size() && !machine_.waiting()) stream_.resume();
     return consumed;
 }
 

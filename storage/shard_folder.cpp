@@ -73,8 +73,11 @@ std::vector<std::string> segment_files_in(const std::string& folder) {
 
 int create_segment(const std::string& folder, const std::string& name, const SegmentHeader& header) {
     const std::string path = folder + "/" + name, unfinished = path + std::string(unfinished_suffix);
-    const auto file = ring::open_file(unfinished, ring::OpenMode::create_new);
+    auto file = ring::open_file(unfinished, ring::OpenMode::create_new);
     if (!file) return -file.error().code;
+    // Direct if the file system can: zeros left in the page cache would have to be dropped page by page under the first
+    // commits, which the kernel then hands to a worker thread (trap 41).
+    if (auto direct = ring::open_file(unfinished, ring::OpenMode::read_write_direct)) file = std::move(direct);
     int error = write_zeros(file->get(), header.segment_bytes);
     if (!error) error = write_segment_header(file->get(), header);
     if (!error) error = ring::rename_file(unfinished, path);

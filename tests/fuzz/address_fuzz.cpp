@@ -21,7 +21,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* octets, size_t bytes) {
     std::string canonical;
     append_canonical(canonical, result.mailbox);
     CHECK_INVARIANT(canonical.size() <= 254);
-    CHECK_INVARIANT(std::none_of(canonical.begin(), canonical.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }));
+    CHECK_INVARIANT(
+        std::none_of(canonical.begin(), canonical.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }));
     options.brackets_needed = true;
     const std::string path = std::string("<").append(canonical).append(">");
     const PathResult again = parse_path(path, options);

@@ -132,7 +132,8 @@ inline void set(ServerSettings& settings, const std::string& name, const std::st
     else if (name == "junk_commands_max") settings.junk_commands_max = static_cast<uint32_t>(number());
     else if (name == "header_bytes_max") settings.header_bytes_max = static_cast<uint32_t>(number());
     else if (name == "hops_max") settings.hops_max = static_cast<uint32_t>(number());
-    else if (name == "bare_newline") settings.bare_newline = value == "normalize" ? BareNewline::normalize : BareNewline::reject;
+    else if (name == "bare_newline")
+        settings.bare_newline = value == "normalize" ? BareNewline::normalize : BareNewline::reject;
     else if (name == "chunking") settings.chunking = value == "on";
     else if (name == "smtputf8") settings.smtputf8 = value == "on";
     else throw std::runtime_error("unknown setting " + name);
@@ -144,7 +145,9 @@ inline void add_policy(Dialogue& dialogue, std::string_view rest) {
     const std::string about = take_word(rest);
     const std::string kind = take_word(rest);
     ScriptedAnswer answer;
-    answer.kind = kind == "refuse" ? Verdict::Kind::refuse : kind == "pending" ? Verdict::Kind::pending : Verdict::Kind::accept;
+    answer.kind = kind == "refuse"    ? Verdict::Kind::refuse
+                  : kind == "pending" ? Verdict::Kind::pending
+                                      : Verdict::Kind::accept;
     if (!rest.empty()) {
         answer.code = static_cast<uint16_t>(std::stoi(take_word(rest)));
         answer.enhanced = take_word(rest);
@@ -160,7 +163,8 @@ inline Message message_head(const std::string& text) {
     message.sender = text.substr(0, arrow);
     if (message.sender == "<>") message.sender.clear();
     std::stringstream recipients(text.substr(arrow + 4));
-    for (std::string one; std::getline(recipients, one, ',');) message.recipients.push_back(one.substr(one.find_first_not_of(' ')));
+    for (std::string one; std::getline(recipients, one, ',');)
+        message.recipients.push_back(one.substr(one.find_first_not_of(' ')));
     return message;
 }
 
@@ -177,8 +181,11 @@ inline void read_line(Dialogue& dialogue, const std::string& line) {
         if (tag == "C:") dialogue.client += unescape(rest) + "\r\n";
         else if (tag == "C+") dialogue.client += unescape(rest);
         else if (tag == "S:") dialogue.replies.emplace_back(rest);
-        else if (tag == "SET") { const std::string name = take_word(rest); set(dialogue.settings, name, std::string(rest)); }
-        else if (tag == "POLICY") add_policy(dialogue, rest);
+        else if (tag == "SET") {
+            const std::string name = take_word(rest);
+            set(dialogue.settings, name, std::string(rest));
+        } else if (tag == "POLICY")
+            add_policy(dialogue, rest);
         else if (tag == "MESSAGE") dialogue.messages.push_back(message_head(std::string(rest)));
         else if (tag == "|") dialogue.messages.back().octets += unescape(rest) + "\r\n";
         else if (tag == "|+") dialogue.messages.back().octets += unescape(rest);
@@ -222,9 +229,13 @@ inline Verdict RecordingOwner::on_mail(const Envelope& envelope) {
     return verdict;
 }
 
-inline Verdict RecordingOwner::on_recipient(const Mailbox&, std::string_view canonical) { return judge("rcpt " + std::string(canonical)); }
+inline Verdict RecordingOwner::on_recipient(const Mailbox&, std::string_view canonical) {
+    return judge("rcpt " + std::string(canonical));
+}
 
-inline Verdict RecordingOwner::on_data_start(const Envelope& envelope) { return judge("data " + std::string(envelope.sender())); }
+inline Verdict RecordingOwner::on_data_start(const Envelope& envelope) {
+    return judge("data " + std::string(envelope.sender()));
+}
 
 inline Verdict RecordingOwner::on_data_end(const Envelope& envelope, const DataFacts& facts) {
     Message message{std::string(envelope.sender()), {}, octets_};

@@ -129,7 +129,8 @@ bool is_ipv6(std::string_view text) {
             continue;
         }
         size_t digits = 0;
-        while (digits < text.size() && (is_digit(text[digits]) || (lower(text[digits]) >= 'a' && lower(text[digits]) <= 'f')))
+        while (digits < text.size() &&
+               (is_digit(text[digits]) || (lower(text[digits]) >= 'a' && lower(text[digits]) <= 'f')))
             ++digits;
         if (digits < text.size() && text[digits] == '.') {
             if (!is_ipv4(text)) return false;
@@ -240,7 +241,8 @@ PathResult parse_path(std::string_view octets, const PathOptions& options) {
         result.error = result.mailbox.null_path ? AddressError::none : AddressError::syntax;
     } else {
         result.error = parse_mailbox(text, options, result.mailbox);
-        if (result.error == AddressError::none && result.utf8 && !options.smtputf8) result.error = AddressError::not_ascii;
+        if (result.error == AddressError::none && result.utf8 && !options.smtputf8)
+            result.error = AddressError::not_ascii;
     }
     return result;
 }

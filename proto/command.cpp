@@ -7,12 +7,14 @@ namespace postern::proto {
 
 namespace {
 
-constexpr std::array<std::string_view, verb_count> names = {"helo", "ehlo", "mail", "rcpt",     "data", "bdat", "rset", "noop",   "vrfy",
-                                                            "expn", "help", "quit", "starttls", "auth", "lhlo", "http", "unknown"};
+constexpr std::array<std::string_view, verb_count> names = {"helo",     "ehlo", "mail", "rcpt", "data",   "bdat",
+                                                            "rset",     "noop", "vrfy", "expn", "help",   "quit",
+                                                            "starttls", "auth", "lhlo", "http", "unknown"};
 constexpr size_t spoken_verbs = verb_count - 2;         // all but http and unknown
 
 // First words of HTTP requests: a browser, or an attack that goes through one.
-constexpr std::string_view http_methods[] = {"get", "post", "head", "put", "options", "connect", "delete", "patch", "trace"};
+constexpr std::string_view http_methods[] = {"get",     "post",   "head",  "put",  "options",
+                                             "connect", "delete", "patch", "trace"};
 
 char lower(char octet) { return octet >= 'A' && octet <= 'Z' ? static_cast<char>(octet + 32) : octet; }
 

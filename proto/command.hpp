@@ -6,7 +6,8 @@
 
 namespace postern::proto {
 
-enum class Verb : uint8_t { helo, ehlo, mail, rcpt, data, bdat, rset, noop, vrfy, expn, help, quit, starttls, auth, lhlo, http, unknown };
+enum class Verb : uint8_t { helo, ehlo, mail, rcpt, data, bdat, rset, noop, vrfy, expn, help, quit, starttls, auth, lhlo, http,
+                            unknown };
 constexpr size_t verb_count = 17;
 std::string_view verb_name(Verb verb);          // lower case, for metrics and logs
 

@@ -1,6 +1,6 @@
 // How it works.  step() takes one octet through the state machine and is the whole definition of the framing.  scan()
-// skips octets for which step() would do nothing but remember, 64 at a time; it stops at each octet that step() must see:
-// in DATA a dot at the start of a line, in normalize mode a bare CR or LF, in the header each start of a line.
+// skips octets for which step() would do nothing but remember, 64 at a time; it stops at each octet that step() must
+// see: in DATA a dot at the start of a line, in normalize mode a bare CR or LF, in the header each start of a line.
 //
 // Octets are given out in runs: [run, p) of the present input has been accepted unchanged and is not yet given out.
 #include "proto/framer.hpp"
@@ -114,8 +114,8 @@ uint64_t DataFramer::position(const Input& input, size_t at) const {
     return facts_.bytes + (at > input.run ? at - input.run : 0);
 }
 
-// The message begins with a blank: it would continue the trace field that the owner puts before it.  An empty line comes
-// between, and the message has no header then.
+// The message begins with a blank: it would continue the trace field that the owner puts before it.  An empty line
+// comes between, and the message has no header then.
 void DataFramer::part_from_trace(Input& input) {
     give(input, "\r\n");
     facts_.starts_with_blank = true;

@@ -37,7 +37,8 @@ struct PortableMasks {
     // `nul` is looked for only when asked: it matters in the header alone.
     template <bool with_nul>
     static OctetMasks of(const char* block) {
-        return {equal(block, '\r'), equal(block, '\n'), equal(block, '.'), with_nul ? equal(block, '\0') : 0, high(block)};
+        return {equal(block, '\r'), equal(block, '\n'), equal(block, '.'), with_nul ? equal(block, '\0') : 0,
+                high(block)};
     }
 };
 
@@ -47,8 +48,10 @@ struct Sse2Masks {
         __m128i lane[4];
     };
     static uint64_t bits(__m128i a, __m128i b, __m128i c, __m128i d) {
-        const auto low = static_cast<uint32_t>(_mm_movemask_epi8(a)) | static_cast<uint32_t>(_mm_movemask_epi8(b)) << 16;
-        const auto high = static_cast<uint32_t>(_mm_movemask_epi8(c)) | static_cast<uint32_t>(_mm_movemask_epi8(d)) << 16;
+        const auto low = static_cast<uint32_t>(_mm_movemask_epi8(a)) | static_cast<uint32_t>(_mm_movemask_epi8(b))
+                                                                           << 16;
+        const auto high = static_cast<uint32_t>(_mm_movemask_epi8(c)) | static_cast<uint32_t>(_mm_movemask_epi8(d))
+                                                                            << 16;
         return low | static_cast<uint64_t>(high) << 32;
     }
     static uint64_t equal(const Lanes& block, char wanted) {

@@ -109,9 +109,9 @@ Reply parse_mail_parameters(std::string_view text, const ServerSettings& setting
         if (parameter.has_value) parameter.value = word.substr(equals + 1);
         if (parameter.name.empty()) return bad_syntax;
 
-        const auto rule = std::find_if(std::begin(mail_parameters), std::end(mail_parameters), [&](const ParameterRule& candidate) {
-            return equal_without_case(parameter.name, candidate.name);
-        });
+        const auto rule = std::find_if(
+            std::begin(mail_parameters), std::end(mail_parameters),
+            [&](const ParameterRule& candidate) { return equal_without_case(parameter.name, candidate.name); });
         if (rule == std::end(mail_parameters)) return unknown_parameter;
         const unsigned bit = 1u << (rule - std::begin(mail_parameters));
         if (seen & bit) return twice;

@@ -13,10 +13,12 @@ namespace {
 
 constexpr unsigned commands_per_feed_max = 200;
 constexpr size_t transaction_bytes_kept = 1024;     // of heap, for the next mail of an idle session
-constexpr uint32_t recipient_overshoot_max = 1000;  // 452 4.5.3 replies that are not errors (a client may pipeline that far)
+constexpr uint32_t recipient_overshoot_max =
+    1000;  // 452 4.5.3 replies that are not errors (a client may pipeline that far)
 constexpr size_t about_bytes_max = 256;
 
-constexpr std::string_view stage_names[stage_count] = {"connect", "helo", "mail", "rcpt", "data", "end_of_data", "other"};
+constexpr std::string_view stage_names[stage_count] = {"connect", "helo",        "mail", "rcpt",
+                                                       "data",    "end_of_data", "other"};
 
 constexpr Reply local_trouble{451, "4.3.0", "Local error, try again later"};
 
@@ -49,7 +51,8 @@ const ServerSession::CommandRule ServerSession::rules[verb_count] = {
     {Verb::unknown, Stage::other, anywhere, false, check_unknown, nullptr},
 };
 
-ServerSession::ServerSession(const ServerSettings& settings, ServerEvents& events) : settings_(settings), events_(events) {}
+ServerSession::ServerSession(const ServerSettings& settings, ServerEvents& events)
+    : settings_(settings), events_(events) {}
 ServerSession::~ServerSession() = default;
 
 bool ServerSession::waiting() const { return question_ != Question::none; }
@@ -99,10 +102,12 @@ size_t ServerSession::feed(std::string_view octets, std::string& out) {
     return used;
 }
 
-// One line, or all of a part of one.  Only CRLF ends a line; a CR or LF elsewhere stays in it, and run_command() refuses.
+// One line, or all of a part of one.  Only CRLF ends a line; a CR or LF elsewhere stays in it, and run_command()
+// refuses.
 size_t ServerSession::feed_command(std::string_view octets, std::string& out) {
     size_t lf = octets.find('\n');
-    while (lf != std::string_view::npos && !(lf == 0 ? line_cr_ : octets[lf - 1] == '\r')) lf = octets.find('\n', lf + 1);
+    while (lf != std::string_view::npos && !(lf == 0 ? line_cr_ : octets[lf - 1] == '\r'))
+        lf = octets.find('\n', lf + 1);
     if (lf == std::string_view::npos) {
         keep_partial_line(octets);
         return octets.size();
@@ -143,8 +148,10 @@ void ServerSession::run_command(std::string_view line, std::string& out) {
 
     if (service_refused_ && command.verb != Verb::quit)
         return refuse_command(rule, {503, "5.5.1", "No service here, only QUIT"}, {}, out);
-    if (command.fault != LineFault::none && command.verb == Verb::bdat) return refuse_command(rule, malformed_chunk, {}, out);
-    if (command.fault == LineFault::bare_newline) return refuse_command(rule, {500, "5.5.2", "Bare CR or LF in a command"}, {}, out);
+    if (command.fault != LineFault::none && command.verb == Verb::bdat)
+        return refuse_command(rule, malformed_chunk, {}, out);
+    if (command.fault == LineFault::bare_newline)
+        return refuse_command(rule, {500, "5.5.2", "Bare CR or LF in a command"}, {}, out);
     if (command.fault == LineFault::control && command.verb != Verb::unknown)
         return refuse_command(rule, {501, "5.5.2", "Control character in a command"}, {}, out);
     if ((rule.legal & phase()) == 0) return refuse_command(rule, out_of_order(command.verb), command.argument, out);
@@ -160,7 +167,8 @@ void ServerSession::run_command(std::string_view line, std::string& out) {
     (this->*rule.proceed)(arguments, out);
 }
 
-void ServerSession::refuse_command(const CommandRule& rule, const Reply& refusal, std::string_view about, std::string& out) {
+void ServerSession::refuse_command(const CommandRule& rule, const Reply& refusal, std::string_view about,
+                                   std::string& out) {
     // 421 ends the session; so does a BDAT whose length is unknown, for what follows cannot be told from commands.
     if (refusal.code == 421 || refusal.code == malformed_chunk.code) return say_last(rule.stage, refusal, out);
     char clean[about_bytes_max];
@@ -209,7 +217,8 @@ void ServerSession::settle(Question question, const Verdict& verdict, std::strin
     switch (verdict.kind) {
         case Verdict::Kind::pending: question_ = question; return;
         case Verdict::Kind::accept: return answer(question, verdict.reply.code < 400 ? verdict.reply : Reply{}, out);
-        case Verdict::Kind::refuse: return answer(question, verdict.reply.code < 400 ? local_trouble : verdict.reply, out);
+        case Verdict::Kind::refuse:
+            return answer(question, verdict.reply.code < 400 ? local_trouble : verdict.reply, out);
     }
 }
 

@@ -1,7 +1,7 @@
 // ServerSession: DATA, BDAT (RFC 3030), and the end of a message.
 //
-// A message that is certain to be refused is abandoned at once and read on to its real end, by the same framer (P3); the
-// one reply comes there.
+// A message that is certain to be refused is abandoned at once and read on to its real end, by the same framer (P3);
+// the one reply comes there.
 #include <algorithm>
 #include <cstdio>
 
@@ -11,8 +11,8 @@ namespace postern::proto {
 
 namespace {
 
-// Refused data is read and dropped up to twice the message limit, and this much more so that a small limit does not hang
-// up on a message of ordinary size.
+// Refused data is read and dropped up to twice the message limit, and this much more so that a small limit does not
+// hang up on a message of ordinary size.
 constexpr uint64_t discard_bytes_extra = 1u << 20;
 
 // A chunk is to carry this much on average once there are many: the cost of a command is paid for in octets.
@@ -75,7 +75,8 @@ void ServerSession::answer_data_start(const Reply& reply, std::string& out) {
 size_t ServerSession::feed_data(std::string_view octets, std::string& out) {
     const uint64_t data_bytes_max = saturating_add(settings_.message_bytes_max, discard_bytes_max());
     MessageSink sink(*this);
-    const size_t taken = framer_.feed(octets.substr(0, std::min<uint64_t>(octets.size(), data_bytes_max - data_bytes_)), sink);
+    const size_t taken =
+        framer_.feed(octets.substr(0, std::min<uint64_t>(octets.size(), data_bytes_max - data_bytes_)), sink);
     data_bytes_ += taken;
     if (judge_message().code != 0) abandon();
     if (framer_.ended()) {
@@ -180,7 +181,8 @@ void ServerSession::end_chunk(std::string& out) {
         return;
     }
     char text[48];
-    const int length = std::snprintf(text, sizeof text, "%llu octets received", static_cast<unsigned long long>(chunk_bytes_));
+    const int length =
+        std::snprintf(text, sizeof text, "%llu octets received", static_cast<unsigned long long>(chunk_bytes_));
     say(Stage::data, {250, "2.0.0", {text, static_cast<size_t>(length)}}, out);
 }
 

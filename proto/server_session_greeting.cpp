@@ -11,7 +11,8 @@ constexpr size_t helo_bytes_kept = 255;
 std::string sanitised_name(std::string_view name) {
     std::string kept(name.substr(0, helo_bytes_kept));
     for (char& octet : kept) {
-        const bool harmless = (octet >= 'a' && octet <= 'z') || (octet >= 'A' && octet <= 'Z') || (octet >= '0' && octet <= '9') ||
+        const bool harmless = (octet >= 'a' && octet <= 'z') || (octet >= 'A' && octet <= 'Z') ||
+                              (octet >= '0' && octet <= '9') ||
                               std::string_view("-._:[]").find(octet) != std::string_view::npos;
         if (!harmless) octet = '?';
     }

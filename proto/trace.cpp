@@ -42,10 +42,10 @@ void append_date(std::string& out, Wall when) {
     }
     const CivilDate date = civil_date(days);
     char text[64];
-    const int length = std::snprintf(text, sizeof text, "%s, %02u %s %04lld %02d:%02d:%02d +0000", weekdays[date.weekday],
-                                     date.day, months[date.month - 1], static_cast<long long>(date.year),
-                                     static_cast<int>(second / 3600), static_cast<int>(second / 60 % 60),
-                                     static_cast<int>(second % 60));
+    const int length =
+        std::snprintf(text, sizeof text, "%s, %02u %s %04lld %02d:%02d:%02d +0000", weekdays[date.weekday], date.day,
+                      months[date.month - 1], static_cast<long long>(date.year), static_cast<int>(second / 3600),
+                      static_cast<int>(second / 60 % 60), static_cast<int>(second % 60));
     out.append(text, static_cast<size_t>(length));
 }
 

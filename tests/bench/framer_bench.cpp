@@ -46,6 +46,8 @@ int main() {
     std::string line = "The quick brown fox jumps over the lazy dog. It does so 3.5 times.";
     line.resize(76, 'x');
     std::printf("body, 78 columns        %6.2f GB/s\n", gigabytes_per_second(text(line + "\r\n"), false));
-    std::printf("body, stuffed every line %5.2f GB/s\n", gigabytes_per_second(text(".." + line.substr(2) + "\r\n"), false));
-    std::printf("header, 78 columns      %6.2f GB/s\n", gigabytes_per_second(text("X-" + line.substr(2) + "\r\n"), true));
+    std::printf("body, stuffed every line %5.2f GB/s\n",
+                gigabytes_per_second(text(".." + line.substr(2) + "\r\n"), false));
+    std::printf("header, 78 columns      %6.2f GB/s\n",
+                gigabytes_per_second(text("X-" + line.substr(2) + "\r\n"), true));
 }

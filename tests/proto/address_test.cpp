@@ -9,7 +9,9 @@ namespace {
 const PathOptions sender{.smtputf8 = true, .null_allowed = true};
 const PathOptions recipient{.smtputf8 = true, .postmaster_allowed = true};
 
-AddressError error_of(std::string_view path, const PathOptions& options = recipient) { return parse_path(path, options).error; }
+AddressError error_of(std::string_view path, const PathOptions& options = recipient) {
+    return parse_path(path, options).error;
+}
 
 std::string canonical(std::string_view path) {
     const PathResult result = parse_path(path, recipient);
@@ -30,20 +32,60 @@ TEST_CASE("A path is a mailbox in brackets, and what follows is left alone", "[p
 }
 
 TEST_CASE("Well-formed paths", "[proto][address]") {
-    for (const char* path : {"<a@b>", "<a.b+c=d@x-y.example>", "<\"odd user\"@local.test>", "<\"a@b\"@local.test>", "<\"a\\\"b>\"@local.test>",
-                             "<\"\"@local.test>", "<u@[192.0.2.1]>", "<u@[IPv6:2001:db8::1]>", "<u@[IPv6:::ffff:192.0.2.1]>", "<u@[IPv6:::]>",
-                             "<u@[IPv6:1:2:3:4:5:6:7:8]>", "<@a.test,@b.test:u@c.test>", "<postMASTER>", "<u_@_x.test>", "<\xc3\xbc@d\xc3\xbc.test>"}) {
+    for (const char* path :
+         {"<a@b>", "<a.b+c=d@x-y.example>", "<\"odd user\"@local.test>", "<\"a@b\"@local.test>",
+          "<\"a\\\"b>\"@local.test>", "<\"\"@local.test>", "<u@[192.0.2.1]>", "<u@[IPv6:2001:db8::1]>",
+          "<u@[IPv6:::ffff:192.0.2.1]>", "<u@[IPv6:::]>", "<u@[IPv6:1:2:3:4:5:6:7:8]>", "<@a.test,@b.test:u@c.test>",
+          "<postMASTER>", "<u_@_x.test>", "<\xc3\xbc@d\xc3\xbc.test>"}) {
         INFO(path);
         CHECK(error_of(path) == AddressError::none);
     }
 }
 
 TEST_CASE("Malformed paths", "[proto][address]") {
-    for (const char* path : {"", "<", ">", "a@b", "<a@b", "<a>", "<@b>", "<a@>", "<a@@b>", "<a@b@c>", "<a b@c>", "<a@b c>", "<.a@b>", "<a.@b>",
-                             "<a..b@c>", "<a@b.>", "<a@.b>", "<a@b..c>", "<a@-b>", "<a@b->", "<\"a@b>", "<\"a\"b@c>", "<a\"b\"@c>", "<\"a\">",
-                             "<a@[1.2.3]>", "<a@[1.2.3.4.5]>", "<a@[1.2.3.256]>", "<a@[IPv6:]>", "<a@[IPv6:1:2]>", "<a@[IPv6:1::2::3]>",
-                             "<a@[IPv6::1]>", "<a@[IPv6:1:2:3:4:5:6:7:8:9]>", "<a@[IPv6:1:]>", "<a@[x:y]>", "<a@[]>", "<a@[1.2.3.4>", "<a,b@c>",
-                             "<a@b,c@d>", "<@a:>", "<@a,b@c>", "<@:u@c>", "<a<b@c>", "<(x)a@b>"}) {
+    for (const char* path : {"",
+                             "<",
+                             ">",
+                             "a@b",
+                             "<a@b",
+                             "<a>",
+                             "<@b>",
+                             "<a@>",
+                             "<a@@b>",
+                             "<a@b@c>",
+                             "<a b@c>",
+                             "<a@b c>",
+                             "<.a@b>",
+                             "<a.@b>",
+                             "<a..b@c>",
+                             "<a@b.>",
+                             "<a@.b>",
+                             "<a@b..c>",
+                             "<a@-b>",
+                             "<a@b->",
+                             "<\"a@b>",
+                             "<\"a\"b@c>",
+                             "<a\"b\"@c>",
+                             "<\"a\">",
+                             "<a@[1.2.3]>",
+                             "<a@[1.2.3.4.5]>",
+                             "<a@[1.2.3.256]>",
+                             "<a@[IPv6:]>",
+                             "<a@[IPv6:1:2]>",
+                             "<a@[IPv6:1::2::3]>",
+                             "<a@[IPv6::1]>",
+                             "<a@[IPv6:1:2:3:4:5:6:7:8:9]>",
+                             "<a@[IPv6:1:]>",
+                             "<a@[x:y]>",
+                             "<a@[]>",
+                             "<a@[1.2.3.4>",
+                             "<a,b@c>",
+                             "<a@b,c@d>",
+                             "<@a:>",
+                             "<@a,b@c>",
+                             "<@:u@c>",
+                             "<a<b@c>",
+                             "<(x)a@b>"}) {
         INFO(path);
         CHECK(error_of(path) == AddressError::syntax);
     }
@@ -58,7 +100,8 @@ TEST_CASE("The null path is a sender only, the bare Postmaster a recipient only"
 
 TEST_CASE("Lengths are held to RFC 5321", "[proto][address]") {
     const auto path = [](size_t local, size_t label) {
-        return "<" + std::string(local, 'l') + "@" + std::string(label, 'a') + "." + std::string(label, 'b') + "." + std::string(label, 'c') + ">";
+        return "<" + std::string(local, 'l') + "@" + std::string(label, 'a') + "." + std::string(label, 'b') + "." +
+               std::string(label, 'c') + ">";
     };
     CHECK(error_of(path(64, 62)) == AddressError::none);        // 64 + 1 + 188
     CHECK(error_of(path(65, 10)) == AddressError::too_long);
@@ -72,7 +115,8 @@ TEST_CASE("Control octets and broken UTF-8 are told apart from bad syntax", "[pr
     CHECK(error_of("<a\0b@c>"s) == AddressError::control);
     CHECK(error_of("<a\x7f@c>") == AddressError::control);
     CHECK(error_of("<\"a\tb\"@c>") == AddressError::control);
-    for (const char* bad : {"<\xc3@c>", "<\xc0\xaf@c>", "<\xed\xa0\x80@c>", "<\xf4\x90\x80\x80@c>", "<\xe2\x82@c>", "<\x80@c>"})
+    for (const char* bad :
+         {"<\xc3@c>", "<\xc0\xaf@c>", "<\xed\xa0\x80@c>", "<\xf4\x90\x80\x80@c>", "<\xe2\x82@c>", "<\x80@c>"})
         CHECK(error_of(bad) == AddressError::bad_utf8);
 }
 

@@ -66,7 +66,9 @@ TEST_CASE("Every truncation and extension of a stored envelope is refused", "[pr
 }
 
 TEST_CASE("What decodes is exactly what would be encoded again", "[proto][envelope]") {
-    const uint64_t seed = std::getenv("POSTERN_TEST_SEED") ? std::strtoull(std::getenv("POSTERN_TEST_SEED"), nullptr, 10) : std::random_device{}();
+    const uint64_t seed = std::getenv("POSTERN_TEST_SEED")
+                              ? std::strtoull(std::getenv("POSTERN_TEST_SEED"), nullptr, 10)
+                              : std::random_device{}();
     INFO("POSTERN_TEST_SEED=" << seed);
     Random random(seed);
     const std::string octets = stored(filled());

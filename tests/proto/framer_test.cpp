@@ -23,8 +23,23 @@ uint64_t seed_of_this_run() {
 
 // Octets that matter often, filled up with what does not.
 std::string random_input(Random& random, size_t bytes) {
-    static constexpr std::string_view pieces[] = {"\r\n", "\r", "\n", ".", ".\r\n", "\r\n.", " ", "\t", "Received:", "received", "r", "a", "\xe4",
-                                                  "\r\n\r\n", "\r\n.\r", "..", std::string_view("\0", 1)};
+    static constexpr std::string_view pieces[] = {"\r\n",
+                                                  "\r",
+                                                  "\n",
+                                                  ".",
+                                                  ".\r\n",
+                                                  "\r\n.",
+                                                  " ",
+                                                  "\t",
+                                                  "Received:",
+                                                  "received",
+                                                  "r",
+                                                  "a",
+                                                  "\xe4",
+                                                  "\r\n\r\n",
+                                                  "\r\n.\r",
+                                                  "..",
+                                                  std::string_view("\0", 1)};
     std::string input;
     while (input.size() < bytes) {
         if (random.below(3) == 0) input.append(random.below(100), 'x');
@@ -63,7 +78,8 @@ TEST_CASE("The CRLF of the DATA line is the first of the terminator", "[proto][f
 }
 
 TEST_CASE("No other sequence ends data", "[proto][framer]") {
-    for (const char* end : {"\n.\n", "\n.\r\n", "\r\n.\n", "\r.\r", "\n.\r", "\r.\r\n", "\r\n.\r", "\r\n.\r\r\n", "\r\n. \r\n"}) {
+    for (const char* end :
+         {"\n.\n", "\n.\r\n", "\r\n.\n", "\r.\r", "\n.\r", "\r.\r\n", "\r\n.\r", "\r\n.\r\r\n", "\r\n. \r\n"}) {
         for (const BareNewline policy : {BareNewline::reject, BareNewline::normalize}) {
             const std::string input = "body" + std::string(end) + "more";
             CHECK_FALSE(whole(input, true, policy).ended);
@@ -87,7 +103,8 @@ TEST_CASE("A chunk is exactly its octets, dots and terminators included", "[prot
 }
 
 TEST_CASE("Hops are counted in the header only, at line starts, in any case", "[proto][framer]") {
-    const Framed framed = whole("Received: a\r\nrECEIVED:b\r\nX: Received: c\r\n Received: d\r\nReceived-SPF: e\r\n\r\nReceived: f\r\n.\r\n");
+    const Framed framed = whole(
+        "Received: a\r\nrECEIVED:b\r\nX: Received: c\r\n Received: d\r\nReceived-SPF: e\r\n\r\nReceived: f\r\n.\r\n");
     CHECK(framed.facts.received_fields == 2);
     CHECK(framed.facts.header_ended);
 }
@@ -131,7 +148,8 @@ TEST_CASE("However the input is split, the octets and the facts are those of the
         const std::string octets = random_input(random, random.below(round % 10 ? 40 : 600));
         INFO("round " << round << ": " << octets);
         for (const bool data : {true, false}) {
-            // Data that has not ended may end in octets that wait for the next one; the reference does not know waiting.
+            // Data that has not ended may end in octets that wait for the next one; the reference does not know
+            // waiting.
             const std::string input = data ? octets + "\r\n.\r\n" : octets;
             for (const BareNewline policy : {BareNewline::reject, BareNewline::normalize}) {
                 const Framed wanted = reference_frame(input, data, policy);
@@ -162,7 +180,8 @@ TEST_CASE("The vector masks and the portable ones are the same", "[proto][framer
     static constexpr char octets[] = {'\r', '\n', '.', '\0', 'a', '\x7f', '\x80', '\xff'};
     for (int round = 0; round < 2000; ++round) {
         char block[mask_block_bytes];
-        for (char& octet : block) octet = round % 2 ? octets[random.below(sizeof octets)] : static_cast<char>(random.next());
+        for (char& octet : block)
+            octet = round % 2 ? octets[random.below(sizeof octets)] : static_cast<char>(random.next());
         const OctetMasks vector = Masks::of<true>(block);
         const OctetMasks portable = PortableMasks::of<true>(block);
         REQUIRE(vector.cr == portable.cr);

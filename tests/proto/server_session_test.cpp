@@ -48,7 +48,9 @@ struct Connection {
         session.shut_down(out);
         return out;
     }
-    size_t abandoned() const { return static_cast<size_t>(std::count(owner.log.begin(), owner.log.end(), "abandoned")); }
+    size_t abandoned() const {
+        return static_cast<size_t>(std::count(owner.log.begin(), owner.log.end(), "abandoned"));
+    }
     void pending(const std::string& question) { policy[question + " *"] = {Verdict::Kind::pending, 0, "", ""}; }
 };
 
@@ -219,7 +221,8 @@ TEST_CASE("An accepted message forgives earlier errors", "[proto][session]") {
     c.greet();
     for (int round = 0; round < 5; ++round) {
         CHECK(c.say("XYZZY\r\nXYZZY\r\n").substr(0, 3) == "500");
-        CHECK(c.say("MAIL FROM:<s@remote.test>\r\nRCPT TO:<r@local.test>\r\nDATA\r\nx\r\n.\r\n").find("250 2.0.0") != std::string::npos);
+        CHECK(c.say("MAIL FROM:<s@remote.test>\r\nRCPT TO:<r@local.test>\r\nDATA\r\nx\r\n.\r\n").find("250 2.0.0") !=
+              std::string::npos);
     }
     CHECK_FALSE(c.session.closing());
 }
@@ -228,7 +231,8 @@ TEST_CASE("An owner's 421 ends the session", "[proto][session]") {
     Connection c;
     c.policy["rcpt *"] = {Verdict::Kind::refuse, 421, "4.3.2", "Not now"};
     c.greet();
-    CHECK(c.say("MAIL FROM:<s@remote.test>\r\nRCPT TO:<r@local.test>\r\nNOOP\r\n") == "250 2.1.0 Sender OK\r\n421 4.3.2 Not now\r\n");
+    CHECK(c.say("MAIL FROM:<s@remote.test>\r\nRCPT TO:<r@local.test>\r\nNOOP\r\n") ==
+          "250 2.1.0 Sender OK\r\n421 4.3.2 Not now\r\n");
     CHECK(c.session.closing());
     CHECK(c.abandoned() == 1);
 }

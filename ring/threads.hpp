@@ -41,7 +41,8 @@ public:
 // `key` run in the order posted; others in any order.
 class Workers {
 public:
-    // All loops attach before start(), from the thread that owns them or before that thread runs.
+    // All loops (at most 256) attach before start(), each from the thread that owns it, several at once if they like; what
+    // is posted before start() waits for it.
     Workers(std::string name, unsigned threads);
     ~Workers();                         // stop()
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <mutex>
 #include <pthread.h>
 #include <sched.h>
 #include <thread>
@@ -102,6 +103,7 @@ void pin_to_cpu(unsigned index) {
 namespace {
 
 constexpr size_t lane_jobs_max = 1024;
+constexpr size_t loops_max = 256;
 
 // Between one loop and one worker.  At most lane_jobs_max jobs are anywhere between post() and done(), so that neither the
 // queue out nor the lane back can be full when it is used.
@@ -163,19 +165,25 @@ struct Workers::State {
     std::string name;
     std::vector<std::unique_ptr<Worker>> workers;
     std::vector<Thread> threads;
+    std::mutex attaching;
     unsigned loops = 0;
 };
 
 Workers::Workers(std::string name, unsigned threads) : state_(std::make_unique<State>()) {
     CHECK_INVARIANT(threads > 0);
     state_->name = std::move(name);
-    for (unsigned i = 0; i < threads; ++i) state_->workers.push_back(std::make_unique<Worker>());
+    for (unsigned i = 0; i < threads; ++i) {
+        state_->workers.push_back(std::make_unique<Worker>());
+        // Never moved: a loop that is attached may post while another one attaches.
+        state_->workers.back()->lanes.reserve(loops_max);
+    }
 }
 
 Workers::~Workers() { stop(); }
 
 unsigned Workers::attach(Loop& loop) {
-    CHECK_INVARIANT(state_->threads.empty());
+    const std::lock_guard lock(state_->attaching);
+    CHECK_INVARIANT(state_->threads.empty() && state_->loops < loops_max);
     for (const auto& worker : state_->workers) worker->lanes.push_back(std::make_unique<JobLane>(loop));
     return state_->loops++;
 }

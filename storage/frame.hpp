@@ -26,6 +26,7 @@ void store(char* to, const Struct& value) {
     std::memcpy(to, &value, sizeof value);
 }
 
+bool all_zero(std::string_view octets);
 uint32_t seeded_crc(uint64_t epoch, uint64_t offset, const void* octets, size_t bytes);
 
 // Segment header and trailer fill one block each: the struct, then zeros.

@@ -46,18 +46,20 @@ bool SegmentScanner::take(ScannedFrame& frame) {
         if (position_ + frame_header_bytes > limit_) return false;
         const auto header = decode_frame_header(view(position_, frame_header_bytes), epoch_, position_);
         if (!header || header->batch < batch_ || position_ + frame_bytes(header->payload_bytes) > limit_) return false;
-        const std::string_view octets = view(position_, frame_header_bytes + uint64_t{header->payload_bytes});
-        const bool intact = payload_intact(*header, octets.substr(frame_header_bytes));
+        const std::string_view octets = view(position_, frame_bytes(header->payload_bytes));
+        const std::string_view payload = octets.substr(frame_header_bytes, header->payload_bytes);
+        const std::string_view padding = octets.substr(frame_header_bytes + payload.size());
         if (header->batch > bad_batch_)         // written after a bad spot's batch was durable (S2): that spot is damage
             for (; bad_settled_ < bad_spots_.size(); ++bad_settled_) bad_spots_[bad_settled_].damage = true;
         batch_ = header->batch;
-        if (!intact) {
+        if (!all_zero(padding)) bad("padding is not zero");
+        if (!payload_intact(*header, payload)) {
             bad("payload does not match its CRC");
-            position_ += frame_bytes(header->payload_bytes);
+            position_ += octets.size();
             continue;
         }
-        frame = {*header, static_cast<uint32_t>(position_), octets.substr(frame_header_bytes)};
-        position_ += frame_bytes(header->payload_bytes);
+        frame = {*header, static_cast<uint32_t>(position_), payload};
+        position_ += octets.size();
         end_ = static_cast<uint32_t>(round_up(position_, block_bytes));
         return true;
     }
@@ -66,8 +68,7 @@ bool SegmentScanner::take(ScannedFrame& frame) {
 bool SegmentScanner::skip_padding() {
     const uint64_t boundary = round_up(position_, block_bytes);
     if (boundary == position_) return false;
-    const std::string_view rest = view(position_, std::min(boundary, limit_) - position_);
-    if (std::any_of(rest.begin(), rest.end(), [](char c) { return c != 0; })) return false;
+    if (!all_zero(view(position_, std::min(boundary, limit_) - position_))) return false;
     position_ = boundary;
     return true;
 }

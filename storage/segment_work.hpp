@@ -6,7 +6,7 @@
 
 namespace postern::storage {
 
-class SegmentPool::Work : public ring::Job {
+class SegmentPool::Work final : public ring::Job {
 public:
     enum class Kind : uint8_t { create, recycle, write_index, remove, look_at_space };
 

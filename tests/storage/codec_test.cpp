@@ -192,8 +192,9 @@ TEST_CASE("Records and index entries read back one after another, and stop at wh
     index.add_message({.offset = 2, .ordinal = 1}, {reinterpret_cast<const char*>(&extent), sizeof extent});
     index.add_records(view(octets));
     std::vector<char> end(index.footprint());
-    index.encode({}, 1_MiB, end);
     SegmentTrailer trailer;
+    trailer.end_offset = batches_begin;
+    index.encode(trailer, 1_MiB, end);
     REQUIRE(decode_trailer(view(end).substr(end.size() - block_bytes), std::nullopt, 1_MiB, trailer));
     std::string_view entries = view(end).substr(0, trailer.entries_bytes);
     CHECK(take_entry(entries)->entry.offset == 1);

@@ -68,6 +68,7 @@ struct Delivery final : CommitWaiter {
         if (then) then();
     }
     MessageWriter writer;
+    std::string body;           // the writer holds slices of it by reference
     std::optional<Result<MessageIndex, SpoolError>> outcome;
     std::function<void()> then;
 };
@@ -115,7 +116,8 @@ public:
     bool flush() { return eventually([&] { return owned->flushed(); }); }
 
     // In slices of 16 KiB, settled after each `settle_every`, as a session would.
-    void send(Delivery& delivery, const std::string& body, QueueId id, size_t settle_every = 4) {
+    void send(Delivery& delivery, const std::string& octets, QueueId id, size_t settle_every = 4) {
+        const std::string& body = delivery.body = octets;
         REQUIRE(delivery.writer.begin(id));
         size_t count = 0;
         for (size_t at = 0; at < body.size(); at += 16_KiB) {
@@ -200,9 +202,14 @@ private:
     bool readable_ = false;
 };
 
-// What the disk holds at this moment, as a machine that lost power would find it.
+// What the disk holds at this moment, as a machine that lost power would find it.  Housekeeping may rename meanwhile.
 inline void crash_image(const std::string& from, const std::string& to) {
-    std::filesystem::copy(from, to, std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
+    std::error_code vanished;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(from)) {
+        const auto target = to / std::filesystem::relative(entry.path(), from);
+        if (entry.is_directory()) std::filesystem::create_directories(target);
+        else if (std::filesystem::create_directories(target.parent_path()); true) std::filesystem::copy_file(entry.path(), target, vanished);
+    }
 }
 
 inline SpoolConfig small_segments(uint64_t bytes = 4_MiB) {

@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "ring/base/units.hpp"
+
 namespace postern::ring {
 
 class Loop;
@@ -23,6 +25,9 @@ private:
     struct State;
     std::unique_ptr<State> state_;
 };
+
+// Blocks the calling thread for about so long: for threads that have nothing better to wait for, never a shard's.
+void pause(Duration duration);
 
 // CPUs this process may use: affinity mask and cgroup v2 quota (rounded up); at least 1.
 unsigned usable_cpus();

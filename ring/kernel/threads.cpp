@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
@@ -82,6 +83,8 @@ double cgroup_quota() {
 }
 
 }  // namespace
+
+void pause(Duration duration) { std::this_thread::sleep_for(std::chrono::nanoseconds(duration.ns)); }
 
 unsigned usable_cpus() {
     auto count = static_cast<unsigned>(affinity_mask().size());

@@ -125,7 +125,7 @@ class Gateway:
         """Starts the process and waits until it is ready."""
         self.launch(arguments)
         wait_for(self.is_ready, timeout, lambda: f"/readyz of {self.folder}; its log:\n{self.log_tail()}")
-        listening = self.events("listening")
+        listening = wait_for(lambda: self.events("ready") and self.events("listening"), timeout)
         self.addresses = [_address(event["address"]) for event in listening]
         self.address = self.addresses[0]
         return self

@@ -13,6 +13,7 @@
 #include "gateway/version.hpp"
 #include "metrics/exposition.hpp"
 #include "ring/clock.hpp"
+#include "ring/files.hpp"
 
 namespace postern::gateway {
 
@@ -21,6 +22,8 @@ namespace {
 constexpr Duration look_every = milliseconds(50);
 constexpr Duration stalled_after = seconds(10);         // a shard without a turn for so long is not live
 constexpr int backlog = 4096;
+constexpr uint64_t descriptors_kept = 64;               // log, admin, lock, Maildirs being written, libraries
+constexpr unsigned descriptors_a_shard = 16;            // ring, listeners, segments being written
 
 enum class Phase : int { starting, serving, draining, stopped };
 
@@ -63,6 +66,7 @@ struct Gateway::Impl {
     }
 
     Result<void, StartFailure> prepare();
+    void limit_connections();
     Result<void, StartFailure> start_admin();
     Result<void, StartFailure> start_shards();
     Result<void, StartFailure> listen();
@@ -128,10 +132,26 @@ Result<void, StartFailure> Gateway::Impl::prepare() {
     for (unsigned i = 0; i < shard_count; ++i)
         metrics.push_back(std::make_unique<metrics::ShardMetrics>(config.routes.size(), config.metrics.per_message));
     shared = std::make_unique<ShardShared>(config, shard_count);
+    limit_connections();
     auto directory = storage::open_directory(config.spool.path);
     if (!directory) return fail(failure_of(directory.error()));
     shared->directory = std::move(*directory);
     return {};
+}
+
+// Clients must never use up the descriptors that delivery and the spool need: mail that was accepted has to leave.
+void Gateway::Impl::limit_connections() {
+    const uint64_t descriptors = ring::raise_descriptor_limit();
+    uint64_t ours = descriptors_kept + uint64_t{descriptors_a_shard} * shard_count;
+    for (const config::Route& route : config.routes) ours += route.connections;
+    const uint64_t left = descriptors > 2 * ours ? descriptors - ours : descriptors / 2;
+    if (descriptors == 0 || left >= config.limits.connections) return;
+    shared->connections_max = static_cast<uint32_t>(left);
+    line(Level::warning, "connections_limited")
+        .field("connections", left)
+        .field("configured", config.limits.connections)
+        .field("descriptors", descriptors)
+        .field("remedy", "raise the limit on open files (systemd LimitNOFILE, ulimit -n), or lower limits.connections");
 }
 
 Result<void, StartFailure> Gateway::Impl::start_admin() {

@@ -68,6 +68,7 @@ ShardShared::ShardShared(const config::Config& configuration, unsigned shard_cou
       server(server_settings_of(configuration)),
       housekeeping("housekeeping", 1),
       delivery_workers("delivery", configuration.delivery.maildir_workers),
+      connections_max(configuration.limits.connections),
       loads(shard_count) {
     client_streams.unsent_bytes_max = configuration.limits.unsent_reply_bytes;
     client_streams.send_mode =
@@ -160,7 +161,7 @@ void Shard::on_accepted(UniqueFd connection) {
         metrics_.refused(metrics::Refusal::shutting_down);
         return;
     }
-    if (all_connections() >= shared_.config.limits.connections) {
+    if (all_connections() >= shared_.connections_max) {
         refuse(std::move(connection), too_many_connections);
         metrics_.refused(metrics::Refusal::connections);
         return;

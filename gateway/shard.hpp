@@ -28,6 +28,7 @@ struct ShardShared {
     ring::Workers housekeeping;
     ring::Workers delivery_workers;
     std::vector<RouteBudget> budgets;
+    uint32_t connections_max;           // limits.connections, or what the descriptors allow
     // Open connections of each shard, so that a new one can go where fewest are.
     struct alignas(64) Load {
         std::atomic<uint32_t> connections{0};

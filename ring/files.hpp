@@ -43,6 +43,9 @@ Result<std::string> read_file(const std::string& path, size_t bytes_max);
 // predecessor may hold it for a moment.  The lock lives as long as the descriptor.
 Result<UniqueFd> lock_file(const std::string& path);
 
+// Raises the soft limit on open descriptors to the hard one; returns what holds now.
+uint64_t raise_descriptor_limit();
+
 struct FileSystemSpace {
     uint64_t bytes_free = 0;        // to us, without the reserve of root
     uint64_t bytes_total = 0;

@@ -107,6 +107,7 @@ public:
 
 private:
     struct Impl;
+    static Result<std::unique_ptr<Ring>, RingFailure> create_as_configured(const RingConfig& config);
     explicit Ring(std::unique_ptr<Impl> impl);
     std::unique_ptr<Impl> impl_;
 };

@@ -94,6 +94,7 @@ struct MessageReader::State final : private ring::FileOperation {
     }
 
     Status load_message() {
+        if (in_flight()) return Status::pending;
         if (bad) return Status::failed;
         std::string_view payload;
         switch (get(segment, offset, FrameType::message, payload_bytes, payload)) {
@@ -118,6 +119,7 @@ struct MessageReader::State final : private ring::FileOperation {
     }
 
     Status next(std::string_view& octets) {
+        if (in_flight()) return Status::pending;
         if (bad) return Status::failed;
         const bool from_disk_before = payload_read != UINT64_MAX;
         std::string_view payload;

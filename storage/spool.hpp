@@ -126,7 +126,7 @@ private:
 // Reads one stored message for delivery: from batches still in memory if it can, else through the ring.
 class MessageReaderHandler {
 public:
-    virtual void on_readable() = 0;             // next() will not be pending now
+    virtual void on_readable() = 0;             // what was pending is decided: call open() or next() again
 
 protected:
     ~MessageReaderHandler() = default;
@@ -141,6 +141,7 @@ public:
     Status open(MessageIndex message);          // ready: envelope() and attributes() are there
     std::string_view envelope() const;          // valid until close()
     const MessageAttributes& attributes() const;
+    // open() and next() stay pending until on_readable(), however often they are called.
     // The next octets of the message, at most 256 KiB; the view is valid until the next call or the end of this turn,
     // whichever is first.  Checked against the stored CRC before they are given out.
     Status next(std::string_view& octets);

@@ -56,10 +56,12 @@ void SmtpRoute::kick() {
     }
     if (!waiting() || !resolve()) return;
     const Monotonic now = context_.loop.now();
-    if (failures_ > 0 && now < down_until_) {
+    if (now < down_until_) {
         wake_in(down_until_ - now);
         return;
     }
+    // Every address has failed since one last served: the attempts still under way decide, no new ones are made.
+    if (addresses_failed_ >= addresses_.size()) return;
     // A next hop that was down is probed with one connection; one that serves gets what the queue can use.
     const size_t wanted = failures_ > 0 ? 1 : waiting_count();
     while (opening_ < wanted) {
@@ -94,7 +96,13 @@ void SmtpRoute::connection_failed(SmtpConnection&, std::string_view why) {
     --opening_;
     counters().connections_failed.add();
     ++next_address_;
-    if (++addresses_failed_ < addresses_.size() || (failures_ == 0 && opening_ > 0)) return;
+    ++addresses_failed_;
+    if (addresses_failed_ < addresses_.size() || opening_ > 0) return;
+    if (connection_count_ > 1) {                    // others serve: the next hop wants no more than these
+        addresses_failed_ = 0;
+        down_until_ = context_.loop.now() + down_first;
+        return;
+    }
     unreachable(why);
 }
 

@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <thread>
@@ -156,6 +157,16 @@ Result<FileSystemSpace> file_system_space(const std::string& path) {
     if (::statvfs(path.c_str(), &status) < 0) return fail(os_error(errno, "cannot ask for the free space of " + path));
     return FileSystemSpace{uint64_t{status.f_bavail} * status.f_frsize, uint64_t{status.f_blocks} * status.f_frsize,
                            uint64_t{status.f_favail}};
+}
+
+uint64_t raise_descriptor_limit() {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) < 0) return 0;
+    if (limit.rlim_cur < limit.rlim_max) {
+        const rlimit raised{limit.rlim_max, limit.rlim_max};
+        if (::setrlimit(RLIMIT_NOFILE, &raised) == 0) return raised.rlim_cur;
+    }
+    return limit.rlim_cur;
 }
 
 }  // namespace postern::ring

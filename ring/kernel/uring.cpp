@@ -18,6 +18,7 @@
 #include "ring/kernel/gate.hpp"
 #include "ring/kernel/socket_address.hpp"
 #include "ring/kernel/uring_setup.hpp"
+#include "ring/threads.hpp"
 #include "ring/ring.hpp"
 
 namespace postern::ring {
@@ -72,7 +73,22 @@ struct Ring::Impl {
 Ring::Ring(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Ring::~Ring() = default;
 
+// The ring's own queues count against the limit on locked memory since Linux 6.14.  Where that is too small for them as
+// configured, smaller ones are tried that fit it.
 Result<std::unique_ptr<Ring>, RingFailure> Ring::create(const RingConfig& config) {
+    auto made = create_as_configured(config);
+    if (made || made.error().gate != RingGate::memory_locked) return made;
+    const RingConfig smaller = fitted_to_memlock(config);
+    if (smaller.completion_entries == config.completion_entries) return made;
+    for (int attempt = 0; attempt < register_attempts; ++attempt) {     // the first try's memory is given back late
+        made = create_as_configured(smaller);
+        if (made || made.error().gate != RingGate::memory_locked) break;
+        pause(register_pause);
+    }
+    return made;
+}
+
+Result<std::unique_ptr<Ring>, RingFailure> Ring::create_as_configured(const RingConfig& config) {
     const auto fail_at = [](int status, const std::string& step) {
         return fail(explain_failure(-status, step, read_gate_facts()));
     };

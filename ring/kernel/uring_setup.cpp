@@ -2,19 +2,16 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <sys/resource.h>
 #include <sys/uio.h>
-#include <thread>
+
+#include "ring/threads.hpp"
 
 namespace postern::ring {
 
 namespace {
 
 static_assert(((flag_ladder[0] | flag_ladder[1] | flag_ladder[2]) & setup_no_sqarray) == 0, "R9");
-
-constexpr int register_attempts = 20;
-constexpr auto register_pause = std::chrono::milliseconds(50);
 
 int walk_ladder(unsigned entries, unsigned completions, io_uring& ring, io_uring_params& parameters, MakeRing make) {
     int status = -EINVAL;
@@ -53,6 +50,22 @@ int make_ring(const RingConfig& config, io_uring& ring, RingFeatures& features, 
     return 0;
 }
 
+RingConfig fitted_to_memlock(RingConfig config) {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_MEMLOCK, &limit) < 0) return config;
+    const auto queues = [&config] {             // octets of the submission, completion and buffer rings
+        return uint64_t{config.submission_entries} * (sizeof(io_uring_sqe) + sizeof(uint32_t)) +
+               uint64_t{config.completion_entries} * sizeof(io_uring_cqe) +
+               uint64_t{config.receive_buffers} * sizeof(io_uring_buf);
+    };
+    while (queues() > limit.rlim_cur * 3 / 4 && config.submission_entries / 2 >= entries_min) {
+        config.submission_entries /= 2;
+        config.completion_entries /= 2;
+        config.receive_buffers = std::max(config.receive_buffers / 2, 16u);
+    }
+    return config;
+}
+
 std::string register_region(io_uring& ring, const Mapping& region) {
     const iovec whole{region.data(), region.size()};
     int status = 0;
@@ -62,7 +75,7 @@ std::string register_region(io_uring& ring, const Mapping& region) {
     for (int attempt = 1;; ++attempt) {
         status = io_uring_register_buffers(&ring, &whole, 1);
         if (status != -ENOMEM || attempt == attempts) break;
-        std::this_thread::sleep_for(register_pause);
+        pause(register_pause);
     }
     if (status >= 0) return {};
     return os_error(-status, "memory is not registered with io_uring").text + " (" + std::to_string(region.size() >> 20) +

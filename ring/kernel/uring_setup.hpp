@@ -33,6 +33,14 @@ constexpr unsigned entries_min = 64;
 int make_ring(const RingConfig& config, io_uring& ring, RingFeatures& features,
               MakeRing make = io_uring_queue_init_params);
 
+// The same with queues small enough for the process's limit on locked memory, if they can be.
+RingConfig fitted_to_memlock(RingConfig config);
+
+// The memory of a ring that was closed, or whose process was killed, is given back by the kernel a little later: what
+// fails for want of it is tried so often.
+constexpr int register_attempts = 20;
+constexpr Duration register_pause = milliseconds(50);
+
 // Registers `region` as fixed buffer 0.  When the limit forbids, returns why and the remedy.
 std::string register_region(io_uring& ring, const Mapping& region);
 

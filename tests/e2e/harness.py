@@ -125,6 +125,10 @@ class Gateway:
         """Starts the process and waits until it is ready."""
         self.launch(arguments)
         wait_for(self.is_ready, timeout, lambda: f"/readyz of {self.folder}; its log:\n{self.log_tail()}")
+        return self.wait_serving(timeout)
+
+    def wait_serving(self, timeout=20):
+        """Waits until it serves, whether it can take mail or not, and learns its addresses."""
         listening = wait_for(lambda: self.events("ready") and self.events("listening"), timeout)
         self.addresses = [_address(event["address"]) for event in listening]
         self.address = self.addresses[0]

@@ -60,7 +60,9 @@ class FullDisk(GatewayTest):
         self.assertGreater(accepted, 10)
         self.assertGreater(gateway.metric("postern_refusals_total", reason="space"), 0)
         gateway.kill()
-        gateway.start()                     # a full disk must not keep it from starting
+        gateway.launch()                    # a full disk must not keep it from starting; ready for mail it is not
+        gateway.wait_serving()
+        self.assertEqual(gateway.http("/readyz")[0], 503)
         gateway.wait_pending(accepted)
         hop.start()
         self.assertTrue(hop.wait(lambda h: len(h.messages) >= accepted, 60))
@@ -83,7 +85,7 @@ class FullDisk(GatewayTest):
 
         def accepts():
             with gateway.client() as client:
-                return client.command("MAIL FROM:<a@client.test> SIZE=800000").code == 250
+                return client.command("MAIL FROM:<a@client.test> SIZE=2000000").code == 250
         wait_for(accepts, 20, "mail to be taken again")
         gateway.send(content, "you@example.org")
 

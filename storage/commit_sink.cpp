@@ -17,7 +17,8 @@ void CommitSink::write(int fd, uint64_t offset, std::span<const char> octets) {
 }
 
 void CommitSink::submit() {
-    FileOperation::write(fd_, offset_, octets_, kind_ == SinkKind::direct ? ring::Durability::data : ring::Durability::none);
+    FileOperation::write(fd_, offset_, octets_,
+                         kind_ == SinkKind::direct ? ring::Durability::data : ring::Durability::none);
 }
 
 void CommitSink::on_file_done(int32_t result) {

@@ -6,10 +6,20 @@
 
 namespace postern::storage {
 
-Committer::Committer(ring::Loop& loop, const SpoolConfig& config, SinkKind sink, SegmentPool& segments, Staging& staging,
-                     ChunkPool& chunks, MessageTable& messages, RecordQueue& records, CommitEvents& events, SpoolProbe& probe)
-    : loop_(loop), config_(config), segments_(segments), staging_(staging), chunks_(chunks), messages_(messages),
-      records_(records), events_(events), probe_(probe), sink_(loop, sink, *this), company_timer_(*this) {}
+Committer::Committer(ring::Loop& loop, const SpoolConfig& config, SinkKind sink, SegmentPool& segments,
+                     Staging& staging, ChunkPool& chunks, MessageTable& messages, RecordQueue& records,
+                     CommitEvents& events, SpoolProbe& probe)
+    : loop_(loop),
+      config_(config),
+      segments_(segments),
+      staging_(staging),
+      chunks_(chunks),
+      messages_(messages),
+      records_(records),
+      events_(events),
+      probe_(probe),
+      sink_(loop, sink, *this),
+      company_timer_(*this) {}
 
 void Committer::Gathered::reset() {
     batch.reset();
@@ -50,7 +60,7 @@ void Committer::forget(WriterState& writer) {
         entry.writer = nullptr;
     }
     for (MessageEntry& entry : flight().messages)
-        if (entry.writer == &writer) entry.writer = nullptr;        // too late to take it back: withdrawn once it is durable
+        if (entry.writer == &writer) entry.writer = nullptr;  // too late to take it back: withdrawn once it is durable
     for (Gathered& gathered : gathered_)
         for (FragmentEntry& entry : gathered.fragments)
             if (entry.writer == &writer) entry.writer = nullptr;
@@ -78,7 +88,8 @@ void Committer::begin() {
 }
 
 bool Committer::fits(uint64_t payload_bytes, uint64_t index_bytes) const {
-    const uint64_t reserve = records_.empty() ? 0 : std::clamp<uint64_t>(records_.front_bytes(), records_reserve, 4 * records_reserve);
+    const uint64_t reserve =
+        records_.empty() ? 0 : std::clamp<uint64_t>(records_.front_bytes(), records_reserve, 4 * records_reserve);
     return forming().batch.fits(payload_bytes + reserve, index_bytes + reserve);
 }
 
@@ -129,10 +140,14 @@ Committer::Placed Committer::place_message(WriterState& writer) {
 
     Batch& batch = forming().batch;
     auto payload = batch.open_frame(FrameType::message, static_cast<uint32_t>(bytes), index_bytes);
-    payload.put_struct(MessageHeader{.queue_id = writer.id.value, .received_ns = writer.attributes.received.ns,
-                                     .message_bytes = writer.bytes, .recipient_count = writer.attributes.recipient_count,
-                                     .envelope_bytes = static_cast<uint32_t>(writer.envelope.size()), .tail_bytes = tail,
-                                     .extent_count = static_cast<uint16_t>(writer.parts.size()), .flags = writer.attributes.flags});
+    payload.put_struct(MessageHeader{.queue_id = writer.id.value,
+                                     .received_ns = writer.attributes.received.ns,
+                                     .message_bytes = writer.bytes,
+                                     .recipient_count = writer.attributes.recipient_count,
+                                     .envelope_bytes = static_cast<uint32_t>(writer.envelope.size()),
+                                     .tail_bytes = tail,
+                                     .extent_count = static_cast<uint16_t>(writer.parts.size()),
+                                     .flags = writer.attributes.flags});
     bool open_extents = false;
     for (const WriterState::Part& part : writer.parts) {
         payload.put_struct(part.extent);
@@ -163,15 +178,18 @@ void Committer::place_waiting() {
 }
 
 void Committer::refuse(WriterState& writer) {
-    if (writer.stage != WriterState::Stage::open) events_.on_outcome(writer, fail(writer.error));   // an open one finds out by itself
+    if (writer.stage != WriterState::Stage::open)
+        events_.on_outcome(writer, fail(writer.error));  // an open one finds out by itself
 }
 
 void Committer::place_records() {
     Gathered& gathered = forming();
     if (records_.any_taken() || records_.empty()) return;
     begin();
-    uint64_t bytes_max = batch_bytes_max - frame_header_bytes - std::min<uint64_t>(gathered.batch.bytes(), batch_bytes_max - frame_header_bytes);
-    while (bytes_max > sizeof(RecordHeader) && !gathered.batch.fits(bytes_max, bytes_max)) bytes_max = bytes_max / 4 * 3;
+    uint64_t bytes_max = batch_bytes_max - frame_header_bytes -
+                         std::min<uint64_t>(gathered.batch.bytes(), batch_bytes_max - frame_header_bytes);
+    while (bytes_max > sizeof(RecordHeader) && !gathered.batch.fits(bytes_max, bytes_max))
+        bytes_max = bytes_max / 4 * 3;
     const std::string_view octets = records_.take(bytes_max);
     if (octets.empty()) return;
     auto payload = gathered.batch.open_frame(FrameType::records, static_cast<uint32_t>(octets.size()), octets.size());
@@ -268,8 +286,9 @@ void Committer::succeed() {
         const auto octets = gathered.batch.payload(*gathered.records_frame);
         segments_.index().add_records({octets.data(), octets.size()});
     }
-    const auto count = static_cast<uint32_t>(std::count_if(gathered.messages.begin(), gathered.messages.end(),
-                                                           [](const auto& entry) { return entry.message != no_message; }));
+    const auto count =
+        static_cast<uint32_t>(std::count_if(gathered.messages.begin(), gathered.messages.end(),
+                                            [](const auto& entry) { return entry.message != no_message; }));
     segments_.advance(flight_octets_.size(), count);
     probe_.batch_committed(count, flight_octets_.size(), loop_.now() - flight_began_);
     if (const size_t records = records_.taken()) probe_.results_recorded(static_cast<uint32_t>(records));
@@ -315,9 +334,13 @@ void Committer::add_messages() {
         row.ordinal = ordinal++;
         row.recipient_count = row.pending_count = header.recipient_count;
         segments_.link(messages_, entry.message);
-        segments_.index().add_message({.offset = row.offset, .payload_bytes = row.payload_bytes, .queue_id = header.queue_id,
-                                       .received_ns = header.received_ns, .message_bytes = header.message_bytes,
-                                       .ordinal = row.ordinal, .recipient_count = header.recipient_count,
+        segments_.index().add_message({.offset = row.offset,
+                                       .payload_bytes = row.payload_bytes,
+                                       .queue_id = header.queue_id,
+                                       .received_ns = header.received_ns,
+                                       .message_bytes = header.message_bytes,
+                                       .ordinal = row.ordinal,
+                                       .recipient_count = header.recipient_count,
                                        .batch = segment.batch_count + 1},
                                       payload->extents);
         if (!entry.writer) continue;

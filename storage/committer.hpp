@@ -50,7 +50,7 @@ public:
     void on_segment_ready() { schedule(); }
     void on_tick();
     bool in_flight() const { return sink_.busy(); }
-    bool blocked() const { return no_segment_since_.has_value(); }      // something to write, and no segment to write to
+    bool blocked() const { return no_segment_since_.has_value(); }  // something to write, and no segment to write to
     void close() { closed_ = true; }                                    // nothing more is written
 
 private:

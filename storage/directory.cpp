@@ -35,7 +35,8 @@ MetaVerdict read_meta(const std::string& path, MetaFile& meta) {
     const auto octets = ring::read_file(path, 4096);
     if (!octets || octets->size() < sizeof meta) return MetaVerdict::damaged;
     meta = load<MetaFile>(octets->data());
-    if (meta.magic != meta_magic || meta.crc != crc32c(0, &meta, sizeof meta - sizeof meta.crc)) return MetaVerdict::damaged;
+    if (meta.magic != meta_magic || meta.crc != crc32c(0, &meta, sizeof meta - sizeof meta.crc))
+        return MetaVerdict::damaged;
     return meta.version == format_version ? MetaVerdict::good : MetaVerdict::other_format;
 }
 
@@ -95,16 +96,19 @@ Result<SpoolDirectory, SpoolFailure> open_directory(const std::string& path) {
     switch (read_meta(path + "/meta", meta)) {
         case MetaVerdict::good: break;
         case MetaVerdict::other_format:
-            return fail(SpoolFailure{SpoolGate::other_format,
-                                     {0, "the spool " + path + " is of format " + std::to_string(meta.version) + ", this program reads " +
-                                             std::to_string(format_version) + "; let the program that wrote it deliver what is in it"}});
+            return fail(SpoolFailure{
+                SpoolGate::other_format,
+                {0, "the spool " + path + " is of format " + std::to_string(meta.version) + ", this program reads " +
+                        std::to_string(format_version) + "; let the program that wrote it deliver what is in it"}});
         case MetaVerdict::absent:
         case MetaVerdict::damaged: meta.boot = highest_boot_in_segments(path); break;
     }
     directory.boot = meta.boot + boots_a_start;
     if (directory.boot + boots_a_start > 0xffffff)
-        return fail(SpoolFailure{SpoolGate::other, {0, "the spool " + path + " has run out of boot numbers; begin a new one"}});
-    if (const int error = write_meta(path, directory.boot)) return fail(failure(-error, "cannot write " + path + "/meta"));
+        return fail(
+            SpoolFailure{SpoolGate::other, {0, "the spool " + path + " has run out of boot numbers; begin a new one"}});
+    if (const int error = write_meta(path, directory.boot))
+        return fail(failure(-error, "cannot write " + path + "/meta"));
     return directory;
 }
 

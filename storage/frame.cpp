@@ -52,7 +52,8 @@ HeaderVerdict decode_segment_header(std::string_view block, SegmentHeader& heade
     if (!intact) return HeaderVerdict::damaged;
     if (header.version != format_version || header.block != block_bytes) return HeaderVerdict::other_format;
     const bool sane = header.segment_bytes >= segment_bytes_min && header.segment_bytes <= segment_bytes_max &&
-                      header.segment_bytes % block_bytes == 0 && all_zero(block.substr(sizeof header, block_bytes - sizeof header));
+                      header.segment_bytes % block_bytes == 0 &&
+                      all_zero(block.substr(sizeof header, block_bytes - sizeof header));
     return sane ? HeaderVerdict::good : HeaderVerdict::damaged;
 }
 
@@ -61,15 +62,17 @@ void encode_trailer(SegmentTrailer trailer, std::span<char> block) {
     fill_block(block, &trailer, sizeof trailer);
 }
 
-bool decode_trailer(std::string_view block, std::optional<uint64_t> epoch, uint64_t segment_bytes, SegmentTrailer& trailer) {
+bool decode_trailer(std::string_view block, std::optional<uint64_t> epoch, uint64_t segment_bytes,
+                    SegmentTrailer& trailer) {
     if (block.size() < block_bytes) return false;
     trailer = load<SegmentTrailer>(block.data());
     if (trailer.magic != trailer_magic) return false;
     if (trailer.crc != seeded_crc(epoch.value_or(trailer.epoch), 0, &trailer, crc_covers<SegmentTrailer>)) return false;
     const uint64_t index_end = round_up(uint64_t{trailer.index_offset} + trailer.index_bytes, block_bytes);
-    return all_zero(block.substr(sizeof trailer, block_bytes - sizeof trailer)) && trailer.index_offset % block_bytes == 0 &&
-           trailer.end_offset >= batches_begin && trailer.end_offset <= trailer.index_offset &&
-           trailer.entries_bytes <= trailer.index_bytes && index_end + block_bytes == segment_bytes;
+    return all_zero(block.substr(sizeof trailer, block_bytes - sizeof trailer)) &&
+           trailer.index_offset % block_bytes == 0 && trailer.end_offset >= batches_begin &&
+           trailer.end_offset <= trailer.index_offset && trailer.entries_bytes <= trailer.index_bytes &&
+           index_end + block_bytes == segment_bytes;
 }
 
 void seal_frame_header(FrameHeader& header, uint64_t epoch, uint64_t offset) {
@@ -144,7 +147,8 @@ std::optional<Record> take_record(std::string_view& octets) {
 }
 
 bool complete_in(const Record& complete_map, uint32_t ordinal) {
-    return ordinal < complete_map.header.ordinal && (static_cast<uint8_t>(complete_map.detail[ordinal / 8]) >> ordinal % 8 & 1);
+    return ordinal < complete_map.header.ordinal &&
+           (static_cast<uint8_t>(complete_map.detail[ordinal / 8]) >> ordinal % 8 & 1);
 }
 
 void IndexBuilder::clear() {

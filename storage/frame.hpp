@@ -35,7 +35,8 @@ enum class HeaderVerdict : uint8_t { good, not_a_segment, other_format, damaged 
 HeaderVerdict decode_segment_header(std::string_view block, SegmentHeader& header);
 void encode_trailer(SegmentTrailer trailer, std::span<char> block);
 // `epoch` is the header's; without one (the header is damaged) the trailer vouches for itself.
-bool decode_trailer(std::string_view block, std::optional<uint64_t> epoch, uint64_t segment_bytes, SegmentTrailer& trailer);
+bool decode_trailer(std::string_view block, std::optional<uint64_t> epoch, uint64_t segment_bytes,
+                    SegmentTrailer& trailer);
 
 // Sets the CRC; the other fields are the caller's.
 void seal_frame_header(FrameHeader& header, uint64_t epoch, uint64_t offset);
@@ -61,7 +62,9 @@ struct Record {
     RecordHeader header;
     std::string_view detail;
 };
-constexpr uint32_t record_bytes(uint64_t detail) { return static_cast<uint32_t>(round_up(sizeof(RecordHeader) + detail, 8)); }
+constexpr uint32_t record_bytes(uint64_t detail) {
+    return static_cast<uint32_t>(round_up(sizeof(RecordHeader) + detail, 8));
+}
 // Appends; the caller's record_bytes and detail_bytes are set here.
 void append_record(RecordHeader header, std::string_view detail, std::vector<char>& out);
 // Takes the first record off `octets`; nothing when what is there is not one.

@@ -14,8 +14,8 @@ struct BlockRange {
 };
 
 // The payload of the frame at `offset`, out of octets read from `begin` on; empty when it is not intact.
-std::string_view checked_payload(std::string_view octets, uint64_t begin, uint64_t epoch, uint64_t offset, FrameType type,
-                                 uint32_t payload_bytes) {
+std::string_view checked_payload(std::string_view octets, uint64_t begin, uint64_t epoch, uint64_t offset,
+                                 FrameType type, uint32_t payload_bytes) {
     const auto frame = octets.substr(offset - begin);
     const auto header = decode_frame_header(frame, epoch, offset);
     if (!header || header->type != static_cast<uint8_t>(type) || header->payload_bytes != payload_bytes) return {};
@@ -52,7 +52,8 @@ struct MessageReader::State final : private ring::FileOperation {
     // The payload of a frame: from memory, from the buffer, or else a read is started.
     Got get(uint32_t of, uint32_t at, FrameType type, uint32_t bytes, std::string_view& payload) {
         Segment& from = spool.segments[of];
-        const std::string_view cached = from.life ? spool.staging.find(from.life, at, frame_header_bytes + bytes) : std::string_view();
+        const std::string_view cached =
+            from.life ? spool.staging.find(from.life, at, frame_header_bytes + bytes) : std::string_view();
         if (!cached.empty()) {
             payload = cached.substr(frame_header_bytes);
             return Got::yes;

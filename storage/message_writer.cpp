@@ -61,7 +61,8 @@ void MessageWriter::commit(std::string_view envelope, const MessageAttributes& a
     state.waiter = &waiter;
     state.spill_all = false;
     state.open_node().unlink();
-    if (envelope.size() > envelope_bytes_max || attributes.recipient_count > recipients_max || attributes.recipient_count == 0)
+    if (envelope.size() > envelope_bytes_max || attributes.recipient_count > recipients_max ||
+        attributes.recipient_count == 0)
         state.fail(SpoolError::too_fragmented);
     spool_.impl().committer.commit(state);
 }

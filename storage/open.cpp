@@ -34,18 +34,21 @@ SinkKind sink_for(SinkChoice choice, const std::string& folder) {
 std::vector<std::string> folders_of(const SpoolConfig& config) {
     std::vector<std::string> folders{shard_folder(config.path, config.shard)};
     for (const unsigned shard : shards_in(config.path))
-        if (shard >= config.shard_count && shard % config.shard_count == config.shard) folders.push_back(shard_folder(config.path, shard));
+        if (shard >= config.shard_count && shard % config.shard_count == config.shard)
+            folders.push_back(shard_folder(config.path, shard));
     return folders;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Spool>, SpoolFailure> Spool::open(ring::Loop& loop, ring::Workers& housekeeping, const SpoolDirectory& directory,
-                                                         const SpoolConfig& given, SpoolProbe& probe) {
+Result<std::unique_ptr<Spool>, SpoolFailure> Spool::open(ring::Loop& loop, ring::Workers& housekeeping,
+                                                         const SpoolDirectory& directory, const SpoolConfig& given,
+                                                         SpoolProbe& probe) {
     const Monotonic began = ring::monotonic_now();
     SpoolConfig config = given;
     config.path = directory.path;
-    config.segment_bytes = std::clamp(round_up(config.segment_bytes, block_bytes), segment_bytes_min, segment_bytes_max);
+    config.segment_bytes =
+        std::clamp(round_up(config.segment_bytes, block_bytes), segment_bytes_min, segment_bytes_max);
     const std::string own = shard_folder(config.path, config.shard);
     int error = ring::make_directory(own);
     if (!error) error = ring::sync_directory(config.path);
@@ -92,7 +95,8 @@ Result<std::unique_ptr<Spool>, SpoolFailure> Spool::open(ring::Loop& loop, ring:
     impl->take_over(found, pool_index);
     error = impl->segments.prepare();
     // A full disk does not stop what is stored from being delivered; that makes room.
-    if (error && (error != -ENOSPC || impl->messages.size() == 0)) return fail(failure(-error, "cannot make a segment in " + own));
+    if (error && (error != -ENOSPC || impl->messages.size() == 0))
+        return fail(failure(-error, "cannot make a segment in " + own));
     impl->segments.start_service();
     impl->report.took = ring::monotonic_now() - began;
     return std::unique_ptr<Spool>(new Spool(std::move(impl)));
@@ -122,7 +126,8 @@ void Spool::Impl::take_over(Recovery& found, const std::vector<uint32_t>& pool_i
     });
 }
 
-void Spool::Impl::take_over_message(Recovery& found, const FoundMessage& message, const std::vector<uint32_t>& pool_index) {
+void Spool::Impl::take_over_message(Recovery& found, const FoundMessage& message,
+                                    const std::vector<uint32_t>& pool_index) {
     const MessageIndex index = messages.add();
     MessageRow& row = messages[index];
     row.queue_id = message.queue_id;
@@ -169,7 +174,8 @@ void Spool::Impl::take_over_message(Recovery& found, const FoundMessage& message
 std::string Spool::RecoveryReport::text() const {
     char line[256];
     std::snprintf(line, sizeof line,
-                  "segments=%llu scanned=%llu messages=%llu held=%llu torn_tails=%llu damaged_frames=%llu messages_damaged=%llu took=%.3fs",
+                  "segments=%llu scanned=%llu messages=%llu held=%llu torn_tails=%llu damaged_frames=%llu "
+                  "messages_damaged=%llu took=%.3fs",
                   static_cast<unsigned long long>(segments), static_cast<unsigned long long>(segments_scanned),
                   static_cast<unsigned long long>(messages), static_cast<unsigned long long>(held),
                   static_cast<unsigned long long>(torn_tails), static_cast<unsigned long long>(damaged_frames),

@@ -16,7 +16,8 @@ void RecordQueue::completed_already(uint32_t message) {
 
 std::string_view RecordQueue::take(uint64_t bytes_max) {
     CHECK_INVARIANT(taken_ == 0);
-    while (taken_ < items_.size() && taken_bytes_ + items_[taken_].bytes <= bytes_max) taken_bytes_ += items_[taken_++].bytes;
+    while (taken_ < items_.size() && taken_bytes_ + items_[taken_].bytes <= bytes_max)
+        taken_bytes_ += items_[taken_++].bytes;
     return {octets_.data(), taken_bytes_};
 }
 

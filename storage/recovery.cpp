@@ -45,18 +45,21 @@ bool matches(const SegmentRow& row, const SegmentFacts& facts) {
 }
 bool matches(const VerdictRow& row, const MessageFacts& facts) {
     return matches(row.marked_complete, facts.marked_complete) && matches(row.any_pending, facts.any_pending) &&
-           matches(row.any_failed, facts.any_failed) && matches(row.whole, facts.whole) && matches(row.last_batch, facts.last_batch);
+           matches(row.any_failed, facts.any_failed) && matches(row.whole, facts.whole) &&
+           matches(row.last_batch, facts.last_batch);
 }
 
 template <class Rows, class Facts>
 auto first_row(const Rows& rows, const Facts& facts) {
-    const auto row = std::find_if(std::begin(rows), std::end(rows), [&](const auto& candidate) { return matches(candidate, facts); });
+    const auto row = std::find_if(std::begin(rows), std::end(rows),
+                                  [&](const auto& candidate) { return matches(candidate, facts); });
     CHECK_INVARIANT(row != std::end(rows));     // the table is total
     return *row;
 }
 template <class Rows, class Facts>
 size_t count_rows(const Rows& rows, const Facts& facts) {
-    return static_cast<size_t>(std::count_if(std::begin(rows), std::end(rows), [&](const auto& row) { return matches(row, facts); }));
+    return static_cast<size_t>(
+        std::count_if(std::begin(rows), std::end(rows), [&](const auto& row) { return matches(row, facts); }));
 }
 
 }  // namespace
@@ -69,7 +72,9 @@ size_t rows_for(const MessageFacts& facts) { return count_rows(message_rows, fac
 void merge(RecipientSlot& slot, const RecordHeader& record) {
     // What wins is a total order over records, so that merging commutes: final before deferred, delivered before failed
     // (it has arrived), then the higher attempt, then the later time.
-    const auto rank = [](RecipientSlot::State state) { return state == RecipientSlot::delivered ? 2 : state == RecipientSlot::failed ? 1 : 0; };
+    const auto rank = [](RecipientSlot::State state) {
+        return state == RecipientSlot::delivered ? 2 : state == RecipientSlot::failed ? 1 : 0;
+    };
     RecipientSlot seen;
     switch (static_cast<RecordOutcome>(record.outcome)) {
         case RecordOutcome::delivered: seen.state = RecipientSlot::delivered; break;
@@ -80,7 +85,9 @@ void merge(RecipientSlot& slot, const RecordHeader& record) {
     seen.reply_code = record.reply_code;
     const int64_t until = record.until_ns / 1'000'000'000;
     seen.until_s = static_cast<uint32_t>(std::clamp<int64_t>(until, 0, UINT32_MAX));
-    const auto key = [&](const RecipientSlot& s) { return std::tuple(rank(s.state), s.attempt, s.until_s, s.reply_code); };
+    const auto key = [&](const RecipientSlot& s) {
+        return std::tuple(rank(s.state), s.attempt, s.until_s, s.reply_code);
+    };
     if (key(seen) > key(slot)) slot = seen;
 }
 
@@ -91,13 +98,15 @@ bool Recovery::add(SegmentSource& source, std::string name) {
     segment.name = std::move(name);
     segment.bytes = source.bytes();
     segment.header = HeaderVerdict::not_a_segment;
-    if (source.bytes() < segment_bytes_min || source.bytes() > segment_bytes_max || source.bytes() % block_bytes) return false;
+    if (source.bytes() < segment_bytes_min || source.bytes() > segment_bytes_max || source.bytes() % block_bytes)
+        return false;
 
     const auto block = window_.span().first(block_bytes);
     const std::string_view octets(block.data(), block.size());
     SegmentHeader header;
     if (source.read(0, block)) segment.header = decode_segment_header(octets, header);
-    if (segment.header == HeaderVerdict::good && header.segment_bytes != source.bytes()) segment.header = HeaderVerdict::damaged;
+    if (segment.header == HeaderVerdict::good && header.segment_bytes != source.bytes())
+        segment.header = HeaderVerdict::damaged;
     const bool header_good = segment.header == HeaderVerdict::good;
 
     SegmentTrailer trailer;
@@ -129,7 +138,8 @@ bool Recovery::read_index(SegmentSource& source, const SegmentTrailer& trailer) 
     const uint64_t bytes = round_up(trailer.index_bytes, block_bytes);
     if (index_.bytes() < bytes) index_ = AlignedBuffer(round_up(bytes, 1_MiB));
     if (bytes && !source.read(trailer.index_offset, index_.span().first(bytes))) return false;
-    return seeded_crc(trailer.epoch, trailer.index_offset, index_.span().data(), trailer.index_bytes) == trailer.index_crc;
+    return seeded_crc(trailer.epoch, trailer.index_offset, index_.span().data(), trailer.index_bytes) ==
+           trailer.index_crc;
 }
 
 void Recovery::use_index(const SegmentTrailer& trailer) {
@@ -205,7 +215,8 @@ void Recovery::add_message(const IndexEntry& entry, std::string_view extents) {
     message.recipient_count = entry.recipient_count;
     message.extents_first = static_cast<uint32_t>(extents_.size());
     message.extent_count = static_cast<uint32_t>(extents.size() / sizeof(Extent));
-    for (uint32_t i = 0; i < message.extent_count; ++i) extents_.push_back(load<Extent>(extents.data() + i * sizeof(Extent)));
+    for (uint32_t i = 0; i < message.extent_count; ++i)
+        extents_.push_back(load<Extent>(extents.data() + i * sizeof(Extent)));
 }
 
 void Recovery::add_records(std::string_view records) {
@@ -223,8 +234,9 @@ void Recovery::resolve() {
         while (const auto record = take_record(records)) apply(segment, *record);
         begin = end;
     }
-    std::sort(fragments_.begin(), fragments_.end(),
-              [](const Extent& a, const Extent& b) { return std::tie(a.epoch, a.offset) < std::tie(b.epoch, b.offset); });
+    std::sort(fragments_.begin(), fragments_.end(), [](const Extent& a, const Extent& b) {
+        return std::tie(a.epoch, a.offset) < std::tie(b.epoch, b.offset);
+    });
     for (FoundMessage& message : messages_) {
         const FoundSegment& segment = segments_[message.segment];
         MessageFacts facts;
@@ -234,7 +246,8 @@ void Recovery::resolve() {
         if (message.slots_first != FoundMessage::none) {
             const auto slots = slots_of(message);
             const auto has = [&](RecipientSlot::State state) {
-                return std::any_of(slots.begin(), slots.end(), [&](const RecipientSlot& slot) { return slot.state == state; });
+                return std::any_of(slots.begin(), slots.end(),
+                                   [&](const RecipientSlot& slot) { return slot.state == state; });
             };
             facts.any_pending = has(RecipientSlot::pending);
             facts.any_failed = has(RecipientSlot::failed);
@@ -276,7 +289,8 @@ void Recovery::apply(uint32_t segment, const Record& record) {
 FoundMessage* Recovery::find(uint32_t segment, uint32_t ordinal) {
     const FoundSegment& of = segments_[segment];
     const auto first = messages_.begin() + of.messages_first, last = first + of.message_count;
-    const auto at = std::lower_bound(first, last, ordinal, [](const FoundMessage& m, uint32_t o) { return m.ordinal < o; });
+    const auto at =
+        std::lower_bound(first, last, ordinal, [](const FoundMessage& m, uint32_t o) { return m.ordinal < o; });
     return at != last && at->ordinal == ordinal ? &*at : nullptr;
 }
 
@@ -286,7 +300,9 @@ bool Recovery::whole(const FoundMessage& message) const {
         const auto segment = segment_of_epoch(extent.epoch);
         if (!segment) return false;
         if (segments_[*segment].frames == 0 && segments_[*segment].plan == SegmentPlan::use_index) continue;
-        const auto less = [](const Extent& a, const Extent& b) { return std::tie(a.epoch, a.offset) < std::tie(b.epoch, b.offset); };
+        const auto less = [](const Extent& a, const Extent& b) {
+            return std::tie(a.epoch, a.offset) < std::tie(b.epoch, b.offset);
+        };
         const auto at = std::lower_bound(fragments_.begin(), fragments_.end(), extent, less);
         if (at == fragments_.end() || !(*at == extent)) return false;
     }

@@ -49,7 +49,7 @@ bool SegmentScanner::take(ScannedFrame& frame) {
         const std::string_view octets = view(position_, frame_bytes(header->payload_bytes));
         const std::string_view payload = octets.substr(frame_header_bytes, header->payload_bytes);
         const std::string_view padding = octets.substr(frame_header_bytes + payload.size());
-        if (header->batch > bad_batch_)         // written after a bad spot's batch was durable (S2): that spot is damage
+        if (header->batch > bad_batch_)  // written after a bad spot's batch was durable (S2): that spot is damage
             for (; bad_settled_ < bad_spots_.size(); ++bad_settled_) bad_spots_[bad_settled_].damage = true;
         batch_ = header->batch;
         if (!all_zero(padding)) bad("padding is not zero");
@@ -81,7 +81,7 @@ bool SegmentScanner::resume_at_a_block() {
         const auto header = decode_frame_header(view(at, frame_header_bytes), epoch_, at);
         if (!header || header->batch < batch_) continue;
         bad("no frame where one should be");
-        if (!inside) bad_batch_ = std::max(bad_batch_, batch_ + 1);     // the batch that begins here may be the torn one
+        if (!inside) bad_batch_ = std::max(bad_batch_, batch_ + 1);  // the batch that begins here may be the torn one
         position_ = at;
         return true;
     }

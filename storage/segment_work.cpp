@@ -41,7 +41,7 @@ int SegmentPool::Work::open(const std::string& path) {
 }
 
 int SegmentPool::Work::create() {
-    const int error = create_segment(own_folder_, name, header);
+    const int error = create_segment(own_folder_, name, header, direct_);
     return error ? error : open(own_folder_ + "/" + name);
 }
 

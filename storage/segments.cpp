@@ -10,9 +10,15 @@
 
 namespace postern::storage {
 
-SegmentPool::SegmentPool(ring::Loop& loop, ring::Workers& housekeeping, const SpoolConfig& config, uint32_t boot, bool direct,
-                         SegmentEvents& events, SpoolProbe& probe)
-    : loop_(loop), housekeeping_(housekeeping), config_(config), boot_(boot), direct_(direct), events_(events), probe_(probe),
+SegmentPool::SegmentPool(ring::Loop& loop, ring::Workers& housekeeping, const SpoolConfig& config, uint32_t boot,
+                         bool direct, SegmentEvents& events, SpoolProbe& probe)
+    : loop_(loop),
+      housekeeping_(housekeeping),
+      config_(config),
+      boot_(boot),
+      direct_(direct),
+      events_(events),
+      probe_(probe),
       folder_(shard_folder(config.path, config.shard)) {
     if (const auto space = ring::file_system_space(folder_)) bytes_free_ = space->bytes_free;
 }
@@ -36,8 +42,9 @@ uint32_t SegmentPool::adopt(Segment segment) {
 int SegmentPool::prepare() {
     for (uint32_t i = 0; i < segments_.size() && spares_.empty(); ++i) {
         Segment& segment = *segments_[i];
-        const bool reusable = segment.state == Segment::State::sealed && segment.pins == 0 && segment.subjects.empty() &&
-                              segment.bytes == config_.segment_bytes && segment.folder == folder_;
+        const bool reusable = segment.state == Segment::State::sealed && segment.pins == 0 &&
+                              segment.subjects.empty() && segment.bytes == config_.segment_bytes &&
+                              segment.folder == folder_;
         if (!reusable) continue;
         const SegmentHeader header = new_header(segment.bytes);
         if (write_segment_header(segment.fd.get(), header)) continue;
@@ -52,7 +59,7 @@ int SegmentPool::prepare() {
         segment.folder = folder_;
         segment.name = segment_name(header.sequence);
         segment.bytes = header.segment_bytes;
-        error = create_segment(folder_, segment.name, header);
+        error = create_segment(folder_, segment.name, header, direct_);
         if (!error) error = open_segment(segment);
         if (error) return error;
         begin_life(segment, header);
@@ -65,7 +72,8 @@ int SegmentPool::prepare() {
 void SegmentPool::start_service() { on_tick(); }
 
 int SegmentPool::open_segment(Segment& segment) {
-    auto file = ring::open_file(segment.path(), direct_ ? ring::OpenMode::read_write_direct : ring::OpenMode::read_write);
+    auto file =
+        ring::open_file(segment.path(), direct_ ? ring::OpenMode::read_write_direct : ring::OpenMode::read_write);
     if (!file) return -file.error().code;
     segment.fd = std::move(*file);
     return 0;
@@ -104,7 +112,8 @@ uint32_t SegmentPool::find(uint64_t epoch) const {
 bool SegmentPool::make_room(uint64_t batch_bytes, uint64_t index_bytes) {
     if (active_ != no_segment) {
         const Segment& segment = *segments_[active_];
-        if (segment.end + batch_bytes + IndexBuilder::footprint_of(index_.bytes() + index_bytes) <= segment.bytes) return true;
+        if (segment.end + batch_bytes + IndexBuilder::footprint_of(index_.bytes() + index_bytes) <= segment.bytes)
+            return true;
         if (spares_.empty()) return false;
         seal_active();
     }
@@ -251,7 +260,8 @@ bool SegmentPool::start(std::unique_ptr<Work> work) {
 }
 
 void SegmentPool::on_work_done(Work& work) {
-    const auto at = std::find_if(running_.begin(), running_.end(), [&](const auto& other) { return other.get() == &work; });
+    const auto at =
+        std::find_if(running_.begin(), running_.end(), [&](const auto& other) { return other.get() == &work; });
     const std::unique_ptr<Work> owned = std::move(*at);
     running_.erase(at);
     if (work.kind == Work::Kind::look_at_space) {

@@ -71,13 +71,11 @@ std::vector<std::string> segment_files_in(const std::string& folder) {
     return files;
 }
 
-int create_segment(const std::string& folder, const std::string& name, const SegmentHeader& header) {
+int create_segment(const std::string& folder, const std::string& name, const SegmentHeader& header, bool direct) {
     const std::string path = folder + "/" + name, unfinished = path + std::string(unfinished_suffix);
     auto file = ring::open_file(unfinished, ring::OpenMode::create_new);
+    if (file && direct) file = ring::open_file(unfinished, ring::OpenMode::read_write_direct);
     if (!file) return -file.error().code;
-    // Direct if the file system can: zeros left in the page cache would have to be dropped page by page under the first
-    // commits, which the kernel then hands to a worker thread (trap 41).
-    if (auto direct = ring::open_file(unfinished, ring::OpenMode::read_write_direct)) file = std::move(direct);
     int error = write_zeros(file->get(), header.segment_bytes);
     if (!error) error = write_segment_header(file->get(), header);
     if (!error) error = ring::rename_file(unfinished, path);
@@ -99,7 +97,8 @@ bool takes_direct_writes(const std::string& folder) {
     AlignedBuffer block(block_bytes);
     std::fill(block.span().begin(), block.span().end(), '\0');
     bool good = false;
-    if (const auto file = ring::open_file(path, ring::OpenMode::create_new); file && !ring::write_at(file->get(), 0, block.span())) {
+    if (const auto file = ring::open_file(path, ring::OpenMode::create_new);
+        file && !ring::write_at(file->get(), 0, block.span())) {
         const auto direct = ring::open_file(path, ring::OpenMode::read_write_direct);
         good = direct && !ring::sync_file(file->get()) && !ring::write_at(direct->get(), 0, block.span()) &&
                ring::read_at(direct->get(), 0, block.span()) == static_cast<int>(block_bytes);

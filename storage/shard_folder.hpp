@@ -21,8 +21,9 @@ std::vector<unsigned> shards_in(const std::string& spool);                      
 std::vector<std::string> segment_files_in(const std::string& folder);           // names, ascending
 
 // Makes a file of header.segment_bytes zeros under its final name, durable with its name.  0 or -errno; leaves nothing behind
-// when it fails.  The zeros are written without DSYNC, with one flush at the end: that is 4 times faster.
-int create_segment(const std::string& folder, const std::string& name, const SegmentHeader& header);
+// when it fails.  The zeros are written without DSYNC, with one flush at the end: that is 4 times faster.  `direct` as the
+// commits will be: pages left in the cache would send each direct write over them to a kernel worker thread.
+int create_segment(const std::string& folder, const std::string& name, const SegmentHeader& header, bool direct);
 // Begins a new life of a segment whose file is open: durable before the first batch of that life (S1).
 int write_segment_header(int fd, const SegmentHeader& header);
 

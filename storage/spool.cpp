@@ -6,11 +6,18 @@
 
 namespace postern::storage {
 
-Spool::Impl::Impl(ring::Loop& used_loop, ring::Workers& housekeeping, const SpoolConfig& spool_config, uint32_t boot_number,
-                  SinkKind kind, SpoolProbe& events)
-    : loop(used_loop), config(spool_config), boot(boot_number), sink(kind), probe(events), staging(loop.ring().staging()),
-      chunks(config.chunk_bytes_max), segments(loop, housekeeping, config, boot, kind == SinkKind::direct, *this, probe),
-      committer(loop, config, kind, segments, staging, chunks, messages, records, *this, probe), tick(*this) {
+Spool::Impl::Impl(ring::Loop& used_loop, ring::Workers& housekeeping, const SpoolConfig& spool_config,
+                  uint32_t boot_number, SinkKind kind, SpoolProbe& events)
+    : loop(used_loop),
+      config(spool_config),
+      boot(boot_number),
+      sink(kind),
+      probe(events),
+      staging(loop.ring().staging()),
+      chunks(config.chunk_bytes_max),
+      segments(loop, housekeeping, config, boot, kind == SinkKind::direct, *this, probe),
+      committer(loop, config, kind, segments, staging, chunks, messages, records, *this, probe),
+      tick(*this) {
     loop.arm(tick, seconds(1));
 }
 
@@ -18,7 +25,8 @@ Spool::Impl::Impl(ring::Loop& used_loop, ring::Workers& housekeeping, const Spoo
 Spool::Impl::~Impl() {
     tick.cancel();
     committer.close();
-    for (int turns = 0; (committer.in_flight() || reads_in_flight) && turns < 1000; ++turns) loop.run_turn(milliseconds(5));
+    for (int turns = 0; (committer.in_flight() || reads_in_flight) && turns < 1000; ++turns)
+        loop.run_turn(milliseconds(5));
     segments.wait_for_work();
 }
 
@@ -58,7 +66,9 @@ bool Spool::flushed() const {
 void Spool::for_each_recovered(const std::function<void(const RecoveredMessage&)>& visit) {
     for (const RecoveredMessage& message : std::exchange(impl_->recovered, {})) visit(message);
 }
-bool Spool::record(MessageIndex message, std::span<const RecipientResult> results) { return impl_->record(message, results); }
+bool Spool::record(MessageIndex message, std::span<const RecipientResult> results) {
+    return impl_->record(message, results);
+}
 
 bool Spool::Impl::has_room(uint64_t message_bytes) const {
     constexpr uint64_t overhead = 64_KiB;       // envelope, frames, padding
@@ -79,7 +89,8 @@ SpoolStatus Spool::Impl::status() const {
         if (segment.first_message != no_message && (!oldest || segment.sequence < oldest->sequence)) oldest = &segment;
     }
     for (uint32_t at = oldest ? oldest->first_message : no_message; at != no_message; at = messages[at].next)
-        if (messages[at].state == MessageRow::State::pending && (status.oldest_received.ns == 0 || messages[at].received_ns < status.oldest_received.ns))
+        if (messages[at].state == MessageRow::State::pending &&
+            (status.oldest_received.ns == 0 || messages[at].received_ns < status.oldest_received.ns))
             status.oldest_received = {messages[at].received_ns};
     return status;
 }

@@ -12,8 +12,8 @@ namespace postern::storage {
 struct MessageWriter::State : WriterState {};
 
 struct Spool::Impl final : SegmentEvents, CommitEvents, ring::TimerHandler, ring::TurnHook {
-    Impl(ring::Loop& used_loop, ring::Workers& housekeeping, const SpoolConfig& spool_config, uint32_t boot_number, SinkKind kind,
-         SpoolProbe& events);
+    Impl(ring::Loop& used_loop, ring::Workers& housekeeping, const SpoolConfig& spool_config, uint32_t boot_number,
+         SinkKind kind, SpoolProbe& events);
     ~Impl();
 
     // ---- Start-up (open.cpp); pool_index: where recovery's segments are in the pool

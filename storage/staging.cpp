@@ -33,9 +33,9 @@ void Staging::remember(std::span<const char> batch, uint64_t life, uint32_t offs
 }
 
 std::string_view Staging::find(uint64_t life, uint32_t offset, uint32_t bytes) const {
-    const auto after = std::upper_bound(entries_.begin(), entries_.end(), std::tuple(life, offset), [](const auto& key, const Entry& entry) {
-        return key < std::tuple(entry.life, entry.offset);
-    });
+    const auto after = std::upper_bound(
+        entries_.begin(), entries_.end(), std::tuple(life, offset),
+        [](const auto& key, const Entry& entry) { return key < std::tuple(entry.life, entry.offset); });
     if (after == entries_.begin()) return {};
     const Entry& entry = *std::prev(after);
     if (entry.life != life || offset + bytes > entry.offset + entry.bytes || !safe(entry)) return {};

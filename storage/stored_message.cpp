@@ -22,8 +22,10 @@ struct StoredMessage::State {
     uint32_t payload_bytes = 0;
     std::vector<Place> others;      // segments of its fragments
 
-    Result<std::string_view> frame(const Place& place, uint64_t at, FrameType type, uint32_t bytes, AlignedBuffer& buffer) const {
-        const uint64_t begin = at / block_bytes * block_bytes, end = round_up(at + frame_header_bytes + bytes, block_bytes);
+    Result<std::string_view> frame(const Place& place, uint64_t at, FrameType type, uint32_t bytes,
+                                   AlignedBuffer& buffer) const {
+        const uint64_t begin = at / block_bytes * block_bytes,
+                       end = round_up(at + frame_header_bytes + bytes, block_bytes);
         if (buffer.bytes() < end - begin) buffer = AlignedBuffer(round_up(end - begin, 64_KiB));
         const auto range = buffer.span().first(end - begin);
         const int count = ring::read_at(place.fd, begin, range);

@@ -11,7 +11,8 @@ namespace {
 
 const char* header_complaint(const FoundSegment& segment) {
     switch (segment.header) {
-        case HeaderVerdict::good: return segment.plan == SegmentPlan::ignore ? "copy of another segment, ignored" : nullptr;
+        case HeaderVerdict::good:
+            return segment.plan == SegmentPlan::ignore ? "copy of another segment, ignored" : nullptr;
         case HeaderVerdict::not_a_segment: return "not a segment, ignored";
         case HeaderVerdict::other_format: return "of another format, ignored";
         case HeaderVerdict::damaged: return "header is damaged";
@@ -31,14 +32,16 @@ SpoolReport::Segment describe(const FoundSegment& found) {
     segment.sealed = found.plan == SegmentPlan::use_index;
     segment.torn_tail = found.torn_tail;
     if (const char* complaint = header_complaint(found)) segment.damage.emplace_back(complaint);
-    for (const BadSpot& spot : found.bad_spots) segment.damage.push_back("at " + std::to_string(spot.offset) + ": " + spot.what);
+    for (const BadSpot& spot : found.bad_spots)
+        segment.damage.push_back("at " + std::to_string(spot.offset) + ": " + spot.what);
     return segment;
 }
 
 }  // namespace
 
 bool SpoolReport::intact() const {
-    return damaged == 0 && std::all_of(segments.begin(), segments.end(), [](const Segment& segment) { return segment.damage.empty(); });
+    return damaged == 0 &&
+           std::all_of(segments.begin(), segments.end(), [](const Segment& segment) { return segment.damage.empty(); });
 }
 
 Result<SpoolReport> verify_spool(const std::string& path) {
@@ -71,7 +74,8 @@ Result<SpoolReport> verify_spool(const std::string& path) {
             case MessageVerdict::damaged: ++report.damaged; break;
             case MessageVerdict::dropped: --report.messages; break;        // never acknowledged
         }
-        if (message.verdict == MessageVerdict::pending || message.verdict == MessageVerdict::held) report.bytes_live += message.message_bytes;
+        if (message.verdict == MessageVerdict::pending || message.verdict == MessageVerdict::held)
+            report.bytes_live += message.message_bytes;
     }
     return report;
 }

@@ -68,15 +68,21 @@ struct Bench {
     std::unique_ptr<Spool> spool;
 };
 
-// Sends its next message as soon as the last one is durable.
-struct Writer final : CommitWaiter {
+// Sends its next message as soon as the last one is durable, and stops while the spool is congested, as a session does.
+struct Writer final : CommitWaiter, Spool::Relief {
     Writer(Bench& of, const std::string& octets, size_t& to_send, size_t& to_finish, bool deliver)
         : bench(of), writer(*of.spool), body(octets), left(to_send), unfinished(to_finish), delivers(deliver) {}
     void send() {
         if (left == 0) return;
         --left;
         if (!writer.begin(bench.spool->next_id())) return fail_run("refused");
-        for (size_t at = 0; at < body.size(); at += 16_KiB) {
+        at = 0;
+        go_on();
+    }
+    void on_relieved() override { go_on(); }
+    void go_on() {
+        for (; at < body.size(); at += 16_KiB) {
+            if (bench.spool->congested()) return bench.spool->wait_for_relief(*this);
             if (!writer.append(std::string_view(body).substr(at, 16_KiB))) return fail_run("append failed");
             if (body.size() > 16_KiB) writer.settle();
         }
@@ -86,7 +92,8 @@ struct Writer final : CommitWaiter {
         if (!outcome) return fail_run("not committed");
         --unfinished;
         if (delivers) {
-            const RecipientResult result{.recipient = 0, .outcome = RecipientOutcome::delivered, .attempt = 1, .reply_code = 250};
+            const RecipientResult result{
+                .recipient = 0, .outcome = RecipientOutcome::delivered, .attempt = 1, .reply_code = 250};
             bench.spool->record(*outcome, {&result, 1});
         }
         send();
@@ -101,12 +108,14 @@ struct Writer final : CommitWaiter {
     size_t& left;
     size_t& unfinished;
     bool delivers;
+    size_t at = 0;
 };
 
 void run(Bench& bench, const std::string& body, size_t messages, size_t writer_count, bool deliver) {
     size_t left = messages, unfinished = messages;
     std::vector<std::unique_ptr<Writer>> writers;
-    for (size_t i = 0; i < writer_count; ++i) writers.push_back(std::make_unique<Writer>(bench, body, left, unfinished, deliver));
+    for (size_t i = 0; i < writer_count; ++i)
+        writers.push_back(std::make_unique<Writer>(bench, body, left, unfinished, deliver));
     for (auto& writer : writers) writer->send();
     while (unfinished > 0) bench.loop->run_turn(milliseconds(10));
     while (!bench.spool->flushed()) bench.loop->run_turn(milliseconds(10));
@@ -114,9 +123,11 @@ void run(Bench& bench, const std::string& body, size_t messages, size_t writer_c
 
 int bench_commits(const std::string& folder, size_t bytes, size_t messages, size_t writers) {
     const std::string body(bytes, 'm');
-    std::printf("%-9s %8s %8s %8s %10s %9s %12s %9s\n", "sink", "bytes", "messages", "writers", "msgs/s", "MB/s", "CPU us/msg", "msgs/batch");
-    for (const auto& [name, sink] : {std::pair("direct", SinkChoice::direct), std::pair("buffered", SinkChoice::buffered),
-                                     std::pair("none", SinkChoice::none)}) {
+    std::printf("%-9s %8s %8s %8s %10s %9s %12s %9s\n", "sink", "bytes", "messages", "writers", "msgs/s", "MB/s",
+                "CPU us/msg", "msgs/batch");
+    for (const auto& [name, sink] :
+         {std::pair("direct", SinkChoice::direct), std::pair("buffered", SinkChoice::buffered),
+          std::pair("none", SinkChoice::none)}) {
         const std::string path = folder + "/spool-bench";
         std::filesystem::remove_all(path);
         {
@@ -173,7 +184,9 @@ int main(int argc, char** argv) {
     const std::string folder = argv[1];
     const bool recover = argc > 2 && std::string(argv[2]) == "recover";
     const int first = recover ? 3 : 2;
-    const auto number = [&](int index, size_t standard) { return argc > index ? std::strtoull(argv[index], nullptr, 10) : standard; };
+    const auto number = [&](int index, size_t standard) {
+        return argc > index ? std::strtoull(argv[index], nullptr, 10) : standard;
+    };
     const size_t bytes = number(first, 5000);
     return recover ? bench_recovery(folder, bytes, number(first + 1, 200'000))
                    : bench_commits(folder, bytes, number(first + 1, 20'000), number(first + 2, 100));

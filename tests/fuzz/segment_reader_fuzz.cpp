@@ -49,7 +49,8 @@ private:
     const std::vector<char>& octets_;
 };
 
-void put_frame(std::vector<char>& segment, uint64_t& at, uint64_t batch, uint32_t ordinal, uint8_t type, std::string_view payload) {
+void put_frame(std::vector<char>& segment, uint64_t& at, uint64_t batch, uint32_t ordinal, uint8_t type,
+               std::string_view payload) {
     if (at + frame_bytes(payload.size()) + 2 * block_bytes > segment.size()) return;
     FrameHeader header;
     header.type = type;
@@ -92,7 +93,8 @@ void write_segment(std::vector<char>& segment, Input& input) {
                 batch += 1 + step / 64;
                 break;
             case 1:     // hurt an octet
-                segment[batches_begin + input.number() * 7 % (segment.size() - batches_begin)] ^= static_cast<char>(1 + input.octet());
+                segment[batches_begin + input.number() * 7 % (segment.size() - batches_begin)] ^=
+                    static_cast<char>(1 + input.octet());
                 break;
             case 2: ordinal += input.number(); break;
             default:

@@ -57,7 +57,8 @@ TEST_CASE("The instruction, the table and the copying CRC agree on every length,
     }
 }
 
-TEST_CASE("A queue id reads back from its text, sorts as the number does, and nothing else parses", "[storage][queue_id]") {
+TEST_CASE("A queue id reads back from its text, sorts as the number does, and nothing else parses",
+          "[storage][queue_id]") {
     const uint64_t values[] = {0, 1, 31, 32, uint64_t{1} << 40, UINT64_MAX - 1, UINT64_MAX};
     std::string last;
     for (const uint64_t value : values) {
@@ -89,7 +90,8 @@ TEST_CASE("A segment header reads back, and any flipped bit in its block is noti
     CHECK(read.sequence == 42);
     CHECK(read.boot == 17);
     size_t accepted = 0;
-    with_every_bit_flipped(block, [&](const auto& hurt) { accepted += decode_segment_header(view(hurt), read) == HeaderVerdict::good; });
+    with_every_bit_flipped(
+        block, [&](const auto& hurt) { accepted += decode_segment_header(view(hurt), read) == HeaderVerdict::good; });
     CHECK(accepted == 0);
 }
 
@@ -135,14 +137,21 @@ TEST_CASE("A frame header is good only in its epoch, at its offset, bit for bit"
     CHECK_FALSE(decode_frame_header(view(octets), 1235, 8192));
     CHECK_FALSE(decode_frame_header(view(octets), 1234, 8200));
     size_t accepted = 0;
-    with_every_bit_flipped(octets, [&](const auto& hurt) { accepted += decode_frame_header(view(hurt), 1234, 8192).has_value(); });
+    with_every_bit_flipped(
+        octets, [&](const auto& hurt) { accepted += decode_frame_header(view(hurt), 1234, 8192).has_value(); });
     CHECK(accepted == 0);
 }
 
 TEST_CASE("A message payload is taken apart exactly, and refused when a length does not add up", "[storage][codec]") {
     const Extent extents[] = {{1, 4096, 300}, {2, 8192, 500}};
-    MessageHeader header{.queue_id = 1, .received_ns = 2, .message_bytes = 810, .recipient_count = 3, .envelope_bytes = 4,
-                         .tail_bytes = 10, .extent_count = 2, .flags = 5};
+    MessageHeader header{.queue_id = 1,
+                         .received_ns = 2,
+                         .message_bytes = 810,
+                         .recipient_count = 3,
+                         .envelope_bytes = 4,
+                         .tail_bytes = 10,
+                         .extent_count = 2,
+                         .flags = 5};
     std::string payload(reinterpret_cast<const char*>(&header), sizeof header);
     payload.append(reinterpret_cast<const char*>(extents), sizeof extents);
     payload += "ENVEtail octet";

@@ -1,5 +1,6 @@
 // Crashes, damage, recycling, full disks, failing writes: the spool as a whole on a real file system.
 #include <csignal>
+#include <set>
 #include <sys/resource.h>
 
 #include "ring/files.hpp"
@@ -31,7 +32,8 @@ uint32_t sealed_count(SpoolUnderTest& under) { return under.spool().status().seg
 
 }  // namespace
 
-TEST_CASE("At whatever moment the machine stops, every acknowledged message is recovered whole, and no other in part", "[storage][crash]") {
+TEST_CASE("At whatever moment the machine stops, every acknowledged message is recovered whole, and no other in part",
+          "[storage][crash]") {
     const uint64_t seed = Catch::rngSeed();
     INFO("seed " << seed);
     Random random(seed);
@@ -46,7 +48,8 @@ TEST_CASE("At whatever moment the machine stops, every acknowledged message is r
             const size_t stop_at = 30 + random.below(60);
             for (size_t i = 0; i < stop_at; ++i) {
                 const QueueId id = under.spool().next_id();
-                const std::string body = octets_of_size(random.below(8) ? random.below(20'000) : random.below(900'000), i);
+                const std::string body =
+                    octets_of_size(random.below(8) ? random.below(20'000) : random.below(900'000), i);
                 sent[id.value] = body;
                 deliveries.push_back(std::make_unique<Delivery>(under.spool()));
                 Delivery& delivery = *deliveries.back();
@@ -141,7 +144,7 @@ TEST_CASE("Segments are used again, and what they said about others is said anew
         const MessageIndex partly = under.store(partly_body, "e", 3);
         std::vector<MessageIndex> early;
         for (size_t i = 0; i < 20; ++i) early.push_back(under.store(octets_of_size(3000, i)));
-        for (size_t i = 0; i < 8; ++i) under.deliver(under.store(octets_of_size(200'000, i)));       // on to another segment
+        for (size_t i = 0; i < 8; ++i) under.deliver(under.store(octets_of_size(200'000, i)));  // on to another segment
         REQUIRE(under.eventually([&] { return sealed_count(under) >= 1; }));
         for (const MessageIndex message : early) under.deliver(message);
         under.deliver(partly, 1);
@@ -230,7 +233,8 @@ TEST_CASE("A failed write refuses exactly its batch, and storing goes on in anot
     CHECK(again.read(again.recovered[0].index).body == "after");
 }
 
-TEST_CASE("A large message with a fragment in the batch that failed is refused, and others are not", "[storage][failure]") {
+TEST_CASE("A large message with a fragment in the batch that failed is refused, and others are not",
+          "[storage][failure]") {
     ScratchFolder folder;
     SpoolUnderTest under(folder.path(), small_segments(1_MiB));
     under.store("first");
@@ -247,7 +251,8 @@ TEST_CASE("A large message with a fragment in the batch that failed is refused, 
     CHECK(small.outcome->has_value());
 }
 
-TEST_CASE("After several failures in a row the spool says that it is not healthy, and finds back by itself", "[storage][failure]") {
+TEST_CASE("After several failures in a row the spool says that it is not healthy, and finds back by itself",
+          "[storage][failure]") {
     ScratchFolder folder;
     SpoolUnderTest under(folder.path(), small_segments(1_MiB));
     under.store("first");
@@ -334,4 +339,25 @@ TEST_CASE("A segment that was being made when the machine stopped is cleared awa
     SpoolUnderTest again(folder.path(), small_segments(1_MiB));
     CHECK_FALSE(std::filesystem::exists(unfinished));
     CHECK(std::filesystem::exists(shard_folder(folder.path(), 0) + "/notes.txt"));
+}
+
+TEST_CASE("Commits to segments that were written before need no kernel worker thread", "[storage]") {
+    ScratchFolder folder;
+    SpoolUnderTest under(folder.path(), small_segments());
+    if (under.spool().status().sink != SinkKind::direct) {
+        WARN("no direct writes here: not tested");
+        return;
+    }
+    const auto kernel_workers = [] {        // those of rings that are gone may linger
+        std::set<std::string> tasks;
+        for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+            std::string name;
+            std::getline(std::ifstream(task.path() / "comm"), name);
+            if (name.starts_with("iou-wrk")) tasks.insert(task.path().filename());
+        }
+        return tasks;
+    };
+    const auto before = kernel_workers();
+    for (size_t i = 0; i < 100; ++i) under.deliver(under.store(octets_of_size(5000, i)));
+    for (const std::string& task : kernel_workers()) CHECK(before.count(task) == 1);
 }

@@ -27,7 +27,8 @@ struct Found {
 }  // namespace
 
 TEST_CASE("The recovery tables are total: exactly one row for every combination", "[storage][recovery]") {
-    for (const HeaderVerdict header : {HeaderVerdict::good, HeaderVerdict::not_a_segment, HeaderVerdict::other_format, HeaderVerdict::damaged})
+    for (const HeaderVerdict header :
+         {HeaderVerdict::good, HeaderVerdict::not_a_segment, HeaderVerdict::other_format, HeaderVerdict::damaged})
         for (const bool index_good : {false, true}) CHECK(rows_for(SegmentFacts{header, index_good}) == 1);
     for (unsigned bits = 0; bits < 32; ++bits) {
         const MessageFacts facts{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0, (bits & 16) != 0};
@@ -58,7 +59,9 @@ TEST_CASE("Merging results gives the same slot in any order, and any number of t
         std::shuffle(records.begin(), records.end(), random);
         records.insert(records.end(), records.begin(), records.begin() + static_cast<ptrdiff_t>(records.size() / 2));
         REQUIRE(merged() == expected);
-        const bool any_final = std::any_of(records.begin(), records.end(), [](const RecordHeader& r) { return r.outcome != static_cast<uint8_t>(RecordOutcome::deferred); });
+        const bool any_final = std::any_of(records.begin(), records.end(), [](const RecordHeader& r) {
+            return r.outcome != static_cast<uint8_t>(RecordOutcome::deferred);
+        });
         REQUIRE((std::get<0>(expected) != RecipientSlot::pending) == any_final);
     }
 }
@@ -69,7 +72,8 @@ TEST_CASE("Recovery says the same from an index as from a scan", "[storage][reco
     first.fragment(std::string(500, 'f'));
     first.commit();
     for (uint64_t id = 0; id < 20; ++id) {
-        first.message(id, "body", id == 7 ? std::vector<Extent>{{1, fragment_at, 500}} : std::vector<Extent>{}, id == 9 ? 3 : 1);
+        first.message(id, "body", id == 7 ? std::vector<Extent>{{1, fragment_at, 500}} : std::vector<Extent>{},
+                      id == 9 ? 3 : 1);
         if (id % 5 == 4) first.commit();
     }
     second.result(1, 0, RecordOutcome::delivered);
@@ -96,7 +100,8 @@ TEST_CASE("Recovery says the same from an index as from a scan", "[storage][reco
     }
 }
 
-TEST_CASE("A message whose fragment is missing is dropped from the last batch, and held as damaged before it", "[storage][recovery]") {
+TEST_CASE("A message whose fragment is missing is dropped from the last batch, and held as damaged before it",
+          "[storage][recovery]") {
     SegmentImage image(1);
     image.message(1, "tail", {{1, 512 * 1024, 100}});
     image.commit();
@@ -111,7 +116,8 @@ TEST_CASE("A message whose fragment is missing is dropped from the last batch, a
     CHECK(found.verdict(4) == MessageVerdict::pending);
 }
 
-TEST_CASE("A sealed segment with a damaged header is read by its index, one without is left alone", "[storage][recovery]") {
+TEST_CASE("A sealed segment with a damaged header is read by its index, one without is left alone",
+          "[storage][recovery]") {
     SegmentImage image(1);
     image.message(1, "body");
     image.commit();

@@ -28,7 +28,8 @@ private:
 
 class SegmentImage {
 public:
-    explicit SegmentImage(uint64_t segment_epoch, uint64_t bytes = 1_MiB) : octets(bytes), epoch(segment_epoch), memory_(batch_bytes_max) {
+    explicit SegmentImage(uint64_t segment_epoch, uint64_t bytes = 1_MiB)
+        : octets(bytes), epoch(segment_epoch), memory_(batch_bytes_max) {
         begin_life(segment_epoch);
     }
     // A new life over what is there, as recycling does it: only the header changes.
@@ -46,18 +47,25 @@ public:
     }
 
     void fragment(const std::string& body) { add(FrameType::fragment, body, 0); }
-    void message(uint64_t id, const std::string& body, const std::vector<Extent>& extents = {}, uint32_t recipients = 1) {
+    void message(uint64_t id, const std::string& body, const std::vector<Extent>& extents = {},
+                 uint32_t recipients = 1) {
         const std::string envelope = "envelope";
         uint64_t bytes = body.size();
         for (const Extent& extent : extents) bytes += extent.bytes;
-        const MessageHeader header{.queue_id = id, .received_ns = static_cast<int64_t>(id), .message_bytes = bytes, .recipient_count = recipients,
-                                   .envelope_bytes = 8, .tail_bytes = static_cast<uint32_t>(body.size()),
-                                   .extent_count = static_cast<uint16_t>(extents.size()), .flags = 0};
+        const MessageHeader header{.queue_id = id,
+                                   .received_ns = static_cast<int64_t>(id),
+                                   .message_bytes = bytes,
+                                   .recipient_count = recipients,
+                                   .envelope_bytes = 8,
+                                   .tail_bytes = static_cast<uint32_t>(body.size()),
+                                   .extent_count = static_cast<uint16_t>(extents.size()),
+                                   .flags = 0};
         std::string payload(reinterpret_cast<const char*>(&header), sizeof header);
         payload.append(reinterpret_cast<const char*>(extents.data()), extents.size() * sizeof(Extent));
         add(FrameType::message, payload + envelope + body, sizeof(IndexEntry) + extents.size() * sizeof(Extent));
     }
-    void result(uint64_t of_epoch, uint32_t ordinal, RecordOutcome outcome, uint32_t recipient = 0, uint16_t attempt = 1) {
+    void result(uint64_t of_epoch, uint32_t ordinal, RecordOutcome outcome, uint32_t recipient = 0,
+                uint16_t attempt = 1) {
         RecordHeader header;
         header.kind = static_cast<uint8_t>(RecordKind::recipient);
         header.outcome = static_cast<uint8_t>(outcome);

@@ -13,7 +13,9 @@ struct Scan {
     std::vector<uint32_t> offsets;
     std::vector<BadSpot> bad;
     uint64_t unreadable = 0;
-    bool damaged() const { return std::any_of(bad.begin(), bad.end(), [](const BadSpot& spot) { return spot.damage; }); }
+    bool damaged() const {
+        return std::any_of(bad.begin(), bad.end(), [](const BadSpot& spot) { return spot.damage; });
+    }
     bool torn() const { return !bad.empty() && !damaged(); }
 };
 Scan scan(const std::vector<char>& octets, uint64_t epoch, uint64_t bad_block = UINT64_MAX) {
@@ -81,16 +83,19 @@ TEST_CASE("Frames of an earlier life never come back", "[storage][reader]") {
 TEST_CASE("A batch at another place than it was written for is not read", "[storage][reader]") {
     SegmentImage image = three_batches();
     SegmentImage shifted(image.epoch);
-    std::copy(image.octets.begin() + block_bytes, image.octets.begin() + image.end, shifted.octets.begin() + 2 * block_bytes);
+    std::copy(image.octets.begin() + block_bytes, image.octets.begin() + image.end,
+              shifted.octets.begin() + 2 * block_bytes);
     CHECK(scan(shifted.octets, image.epoch).payloads.empty());
 }
 
-TEST_CASE("Whatever single octet is damaged, no frame is read that was not written, and at most one batch is lost", "[storage][reader]") {
+TEST_CASE("Whatever single octet is damaged, no frame is read that was not written, and at most one batch is lost",
+          "[storage][reader]") {
     SegmentImage image = three_batches();
     const Scan whole = scan(image.octets, image.epoch);
     for (size_t at = batches_begin; at < image.end; ++at) {
         // Every octet of the small frames, of all headers and around block boundaries; a sample of the long payload.
-        const bool inside_long = at > image.frames[2] + 100 && at < image.frames[3] - 100 && (at + 8) % block_bytes > 16;
+        const bool inside_long =
+            at > image.frames[2] + 100 && at < image.frames[3] - 100 && (at + 8) % block_bytes > 16;
         if (inside_long && at % 97 != 0) continue;
         const bool far_padding = at > image.frames[1] + 200 && at < image.frames[2] && at % 97 != 0;
         if (far_padding) continue;
@@ -101,7 +106,7 @@ TEST_CASE("Whatever single octet is damaged, no frame is read that was not writt
         REQUIRE(std::includes(whole.payloads.begin(), whole.payloads.end(), hurt.payloads.begin(), hurt.payloads.end(),
                               [](const auto& a, const auto& b) { return a.substr(0, 8) < b.substr(0, 8); }));
         REQUIRE(hurt.payloads.size() + 2 >= whole.payloads.size());
-        REQUIRE((!hurt.bad.empty() || at >= image.frames[3]));      // the first octets of the last batch look like its end
+        REQUIRE((!hurt.bad.empty() || at >= image.frames[3]));  // the first octets of the last batch look like its end
         if (at < image.frames[2]) REQUIRE(hurt.damaged());          // two batches follow, or one that proves it
         if (at >= image.frames[3]) REQUIRE_FALSE(hurt.damaged());   // nothing follows: a torn tail
     }

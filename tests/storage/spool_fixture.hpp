@@ -130,7 +130,8 @@ public:
     void commit(Delivery& delivery, const std::string& envelope = "<envelope>", uint32_t recipients = 1) {
         delivery.writer.commit(envelope, {loop->wall(), 0, recipients, 7}, delivery);
     }
-    Result<MessageIndex, SpoolError> try_store(const std::string& body, const std::string& envelope = "<envelope>", uint32_t recipients = 1) {
+    Result<MessageIndex, SpoolError> try_store(const std::string& body, const std::string& envelope = "<envelope>",
+                                               uint32_t recipients = 1) {
         Delivery delivery(*owned);
         send(delivery, body, owned->next_id());
         commit(delivery, envelope, recipients);
@@ -184,7 +185,8 @@ public:
     }
 
     bool deliver(MessageIndex message, uint32_t recipient = 0) {
-        return record(message, {.recipient = recipient, .outcome = RecipientOutcome::delivered, .attempt = 1, .reply_code = 250});
+        return record(
+            message, {.recipient = recipient, .outcome = RecipientOutcome::delivered, .attempt = 1, .reply_code = 250});
     }
     bool record(MessageIndex message, const RecipientResult& result) { return owned->record(message, {&result, 1}); }
 
@@ -208,7 +210,8 @@ inline void crash_image(const std::string& from, const std::string& to) {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(from)) {
         const auto target = to / std::filesystem::relative(entry.path(), from);
         if (entry.is_directory()) std::filesystem::create_directories(target);
-        else if (std::filesystem::create_directories(target.parent_path()); true) std::filesystem::copy_file(entry.path(), target, vanished);
+        else if (std::filesystem::create_directories(target.parent_path()); true)
+            std::filesystem::copy_file(entry.path(), target, vanished);
     }
 }
 

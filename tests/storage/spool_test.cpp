@@ -19,8 +19,9 @@ TEST_CASE("A message reads back byte for byte, whatever its size and sink", "[st
                                        std::pair(ScratchFolder::memory(), SinkChoice::none));
     ScratchFolder folder(base);
     std::map<std::string, std::string> expected;       // by queue id
-    const size_t sizes[] = {0, 1, 4095, 4096, 4097, 16_KiB - 1, 16_KiB, 16_KiB + 1, 64_KiB, 256_KiB - 1, 256_KiB, 256_KiB + 1,
-                            512_KiB, 1_MiB - 4096, 1_MiB, 1_MiB + 1, 3_MiB + 12345};
+    const size_t sizes[] = {0,          1,         4095,         4096,    4097,        16_KiB - 1, 16_KiB,
+                            16_KiB + 1, 64_KiB,    256_KiB - 1,  256_KiB, 256_KiB + 1, 512_KiB,    1_MiB - 4096,
+                            1_MiB,      1_MiB + 1, 3_MiB + 12345};
     {
         SpoolUnderTest under(folder.path(), with(sink));
         for (const size_t size : sizes) {
@@ -80,7 +81,9 @@ TEST_CASE("Many messages that arrive together share batches", "[storage]") {
         under.commit(*deliveries.back());
         CHECK_FALSE(deliveries.back()->outcome.has_value());       // never from within commit()
     }
-    REQUIRE(under.eventually([&] { return std::all_of(deliveries.begin(), deliveries.end(), [](auto& d) { return d->outcome.has_value(); }); }));
+    REQUIRE(under.eventually([&] {
+        return std::all_of(deliveries.begin(), deliveries.end(), [](auto& d) { return d->outcome.has_value(); });
+    }));
     for (size_t i = 0; i < 200; ++i) CHECK((under.read(**deliveries[i]->outcome).body == octets_of_size(5000, i)));
     CHECK(under.probe.batches <= 10);
     CHECK(under.probe.from_memory > 0);
@@ -107,12 +110,46 @@ TEST_CASE("Interleaved large messages do not mix", "[storage]") {
             CHECK(under.spool().status().chunk_bytes <= 3_MiB);
         }
     for (auto& delivery : deliveries) under.commit(*delivery);
-    REQUIRE(under.eventually([&] { return std::all_of(deliveries.begin(), deliveries.end(), [](auto& d) { return d->outcome.has_value(); }); }));
+    REQUIRE(under.eventually([&] {
+        return std::all_of(deliveries.begin(), deliveries.end(), [](auto& d) { return d->outcome.has_value(); });
+    }));
     for (size_t i = 0; i < 12; ++i) {
         REQUIRE(deliveries[i]->outcome->has_value());
         CHECK((under.read(**deliveries[i]->outcome).body == bodies[i]));
     }
     CHECK(under.spool().status().chunk_bytes == 0);
+}
+
+TEST_CASE("A session that stopped for want of memory is told when there is some again", "[storage]") {
+    struct Session final : Spool::Relief {
+        void on_relieved() override { ++relieved; }
+        int relieved = 0;
+    };
+    ScratchFolder folder;
+    SpoolConfig config = small_segments();
+    config.chunk_bytes_max = 1_MiB;
+    SpoolUnderTest under(folder.path(), config);
+    std::vector<std::unique_ptr<MessageWriter>> writers;
+    const std::string octets = octets_of_size(48_KiB);
+    while (!under.spool().congested()) {
+        writers.push_back(std::make_unique<MessageWriter>(under.spool()));
+        REQUIRE(writers.back()->begin(under.spool().next_id()));
+        REQUIRE(writers.back()->append(octets));
+        writers.back()->settle();
+        REQUIRE(writers.size() < 200);
+    }
+    Session session;
+    under.spool().wait_for_relief(session);
+    CHECK(session.relieved == 0);
+    SECTION("the log takes it") {
+        CHECK(under.eventually([&] { return session.relieved > 0; }));
+        CHECK(under.probe.fragments > 0);
+    }
+    SECTION("others give up") {
+        writers.clear();
+        CHECK(under.eventually([&] { return session.relieved > 0; }));
+    }
+    CHECK_FALSE(under.spool().congested());
 }
 
 TEST_CASE("An abandoned message leaves nothing behind, at whichever stage", "[storage]") {
@@ -158,7 +195,8 @@ TEST_CASE("An abandoned message leaves nothing behind, at whichever stage", "[st
         REQUIRE(under.flush());
         CHECK(under.spool().status().messages == 0);
         CHECK(under.spool().status().chunk_bytes == 0);
-        for (size_t i = 0; i < under.impl().segments.count(); ++i) CHECK(under.impl().segments[static_cast<uint32_t>(i)].pins == 0);
+        for (size_t i = 0; i < under.impl().segments.count(); ++i)
+            CHECK(under.impl().segments[static_cast<uint32_t>(i)].pins == 0);
     }
     SpoolUnderTest again(folder.path(), small_segments());
     CHECK(again.recovered.empty());
@@ -184,19 +222,29 @@ TEST_CASE("A call-back may commit the next message and abandon another", "[stora
     CHECK(under.spool().status().messages == 2);
 }
 
-TEST_CASE("Results survive a restart: delivered messages are gone, deferred and partly delivered ones are as they were", "[storage]") {
+TEST_CASE("Results survive a restart: delivered messages are gone, deferred and partly delivered ones are as they were",
+          "[storage]") {
     ScratchFolder folder;
     {
         SpoolUnderTest under(folder.path(), small_segments());
         CHECK(under.deliver(under.store("delivered")));
         const MessageIndex deferred = under.store("deferred");
-        CHECK_FALSE(under.record(deferred, {.outcome = RecipientOutcome::deferred, .attempt = 3, .until = {5'000'000'000'000}, .reply_code = 451, .diagnostic = "later"}));
+        CHECK_FALSE(under.record(deferred, {.outcome = RecipientOutcome::deferred,
+                                            .attempt = 3,
+                                            .until = {5'000'000'000'000},
+                                            .reply_code = 451,
+                                            .diagnostic = "later"}));
         const MessageIndex partly = under.store("partly", "e", 3);
         CHECK_FALSE(under.deliver(partly, 1));
-        CHECK_FALSE(under.record(partly, {.recipient = 2, .outcome = RecipientOutcome::failed, .attempt = 1, .reply_code = 550}));
+        CHECK_FALSE(under.record(
+            partly, {.recipient = 2, .outcome = RecipientOutcome::failed, .attempt = 1, .reply_code = 550}));
         const MessageIndex held = under.store("held", "e", 2);
         CHECK_FALSE(under.deliver(held, 0));
-        CHECK(under.record(held, {.recipient = 1, .outcome = RecipientOutcome::failed, .attempt = 2, .reply_code = 550, .diagnostic = std::string(500, 'x')}));
+        CHECK(under.record(held, {.recipient = 1,
+                                  .outcome = RecipientOutcome::failed,
+                                  .attempt = 2,
+                                  .reply_code = 550,
+                                  .diagnostic = std::string(500, 'x')}));
         REQUIRE(under.flush());
         CHECK(under.spool().status().messages == 3);
         CHECK(under.spool().status().messages_held == 1);

@@ -102,7 +102,7 @@ class Trouble(DeliverTest):
         for content in contents:
             gateway.send(content, "you@example.org")
         gateway.wait_pending(20)
-        wait_for(lambda: gateway.metric("postern_route_recipients_total", outcome="deferred") > 0)
+        wait_for(lambda: gateway.metric("postern_route_connections_failed_total") > 0)
         self.assertEqual(gateway.http("/readyz")[0], 200)       # a next hop that is down is not our unreadiness
         hop.start()
         self.assertTrue(hop.wait(lambda h: len(h.messages) == 20))

@@ -32,7 +32,7 @@ DOORS = [
     (r"prometheus/.*", r"metrics/"),
     (r"toml\+\+/.*|toml\.hpp", r"config/"),
     (r"civetweb\.h", r"gateway/(admin|health)"),
-    (r"ares.*\.h", r"gateway/"),
+    (r"ares.*\.h", r"ring/kernel/"),
     (r"CLI/.*", r"gateway/"),
     (r"spdlog/.*", r"gateway/"),
     (r"openssl/.*", r"(?!)"),                    # nobody, until TLS comes
@@ -42,6 +42,9 @@ DOORS = [
 
 # (file, include): why it may, although no door above lets it.
 EXCEPTIONS = {
+    ("config/parse.cpp", "fstream"): "reads the file once, before anything else runs",
+    ("gateway/gateway.cpp", "future"): "the start waits for each shard to have opened, and tells them to go",
+    ("gateway/log_line.cpp", "chrono"): "turns given seconds into a date; reads no clock",
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)

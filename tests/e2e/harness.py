@@ -121,23 +121,24 @@ class Gateway:
                                             user=self.user, extra_groups=[] if self.user else None)
         return self
 
-    def start(self, timeout=20, arguments=None):
-        """Starts the process and waits until it is ready."""
+    def start(self, timeout=20, arguments=None, probe="/readyz"):
+        """Starts the process and waits until the probe says yes and all listeners are there."""
         self.launch(arguments)
-        wait_for(self.is_ready, timeout, lambda: f"/readyz of {self.folder}; its log:\n{self.log_tail()}")
-        return self.wait_serving(timeout)
-
-    def wait_serving(self, timeout=20):
-        """Waits until it serves, whether it can take mail or not, and learns its addresses."""
-        listening = wait_for(lambda: self.events("ready") and self.events("listening"), timeout)
+        wait_for(lambda: self.answers(probe) and len(self.events("listening")) >= len(self.tables["listener"]), timeout,
+                 lambda: f"{probe} of {self.folder}; its log:\n{self.log_tail()}")
+        listening = self.events("listening")
         self.addresses = [_address(event["address"]) for event in listening]
         self.address = self.addresses[0]
         return self
 
-    def is_ready(self):
+    def answers(self, probe):
+        """Whether a probe says 200; an error when the program has ended."""
+        self.check_alive()
+        return self.http(probe)[0] == 200
+
+    def check_alive(self):
         if self.process.poll() is not None:
             raise AssertionError(f"the program ended with {self.process.returncode}:\n{self.log_tail()}")
-        return self.http("/readyz")[0] == 200
 
     def keep_ports(self):
         """The next start listens where this one does."""
@@ -198,6 +199,7 @@ class Gateway:
 
     def metric(self, name, **labels):
         """The sum of a metric's samples that have these labels; 0 when there is none such, an error when no sample at all."""
+        self.check_alive()
         status, text = self.http("/metrics")
         assert status == 200, f"/metrics: {status}"
         samples = [(parse_labels(m[1]), float(m[2]))

@@ -23,12 +23,14 @@ class Shards(GatewayTest):
             self.assertEqual(client.mail(message(), "you@example.org").code, 250)
 
     def thread_of(self, gateway, client):
-        """The thread that serves this client: the one that each of its commands wakes up."""
+        """The shard's thread that serves this client: the one that each of its commands wakes up."""
         def wake_ups():
             found = {}
             for task in os.listdir(f"/proc/{gateway.process.pid}/task"):
                 with open(f"/proc/{gateway.process.pid}/task/{task}/status") as status:
-                    found[task] = int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", status.read(), re.MULTILINE)[1])
+                    text = status.read()
+                if text.startswith("Name:\tshard"):
+                    found[task] = int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", text, re.MULTILINE)[1])
             return found
         before = wake_ups()
         for _ in range(30):

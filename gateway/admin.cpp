@@ -2,9 +2,12 @@
 
 #include <civetweb.h>
 
+#include <atomic>
 #include <cerrno>
 #include <string_view>
 #include <utility>
+
+#include "ring/threads.hpp"
 
 namespace postern::gateway {
 namespace {
@@ -45,18 +48,37 @@ std::string listening_port(const std::string& address) {
     return address.starts_with("*:") ? address.substr(2) : address;
 }
 
+std::string reachable_host(const std::string& address) {
+    const std::string host = address.substr(0, address.rfind(':'));
+    return host == "*" || host == "0.0.0.0" ? "127.0.0.1" : host;
+}
+
 }  // namespace
 
 struct AdminServer::Impl {
     AdminState state;
     mg_context* context = nullptr;
+    std::string host;                   // where a client of this machine reaches us
+    uint16_t port = 0;
     std::string complaint;              // the first that CivetWeb makes while it starts
     int complaint_errno = 0;
 
     Impl() { mg_init_library(MG_FEATURES_DEFAULT); }
     ~Impl() {
-        if (context) mg_stop(context);
+        if (context) stop();
         mg_exit_library();
+    }
+
+    // CivetWeb 1.15 looks at its stop flag only when something happens on the port, or every two seconds: something happens.
+    void stop() {
+        std::atomic<bool> stopped{false};
+        const ring::Thread stopper("admin-stop", [&] {
+            mg_stop(context);
+            stopped = true;
+        });
+        char why[64];
+        while (!stopped)
+            if (mg_connection* nudge = mg_connect_client(host.c_str(), port, 0, why, sizeof why)) mg_close_connection(nudge);
     }
 
     static int on_request(mg_connection* connection) {
@@ -103,12 +125,12 @@ Result<std::unique_ptr<AdminServer>> AdminServer::start(const std::string& addre
     mg_context* context = mg_start(&callbacks, impl.get(), options);
     if (!context) return fail(impl->start_error(address));
     impl->context = context;
+    impl->host = reachable_host(address);
+    mg_server_port bound{};
+    if (mg_get_server_ports(context, 1, &bound) == 1) impl->port = static_cast<uint16_t>(bound.port);
     return std::unique_ptr<AdminServer>(new AdminServer(std::move(impl)));
 }
 
-uint16_t AdminServer::port() const {
-    mg_server_port port{};
-    return mg_get_server_ports(impl_->context, 1, &port) == 1 ? static_cast<uint16_t>(port.port) : 0;
-}
+uint16_t AdminServer::port() const { return impl_->port; }
 
 }  // namespace postern::gateway

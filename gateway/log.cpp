@@ -12,9 +12,6 @@
 namespace postern::gateway {
 namespace {
 
-// Under load the log is written so often, instead of once a line: each wake-up and each write costs a system call, and
-// takes the core from the shards.  A lane holds what a shard says in that time many times over.
-constexpr Duration gather = milliseconds(10);
 constexpr size_t round_bytes_max = 64 * 1024;           // taken from one lane before the next has its turn
 using LineLength = uint16_t;                            // before each line in the ring
 static_assert(log_line_bytes_max <= UINT16_MAX);
@@ -119,10 +116,7 @@ void Log::stop() {
 void Log::run() {
     for (;;) {
         const bool last = stopping_.load();             // before the round: what was emitted before stop() is in it
-        if (write_out()) {
-            if (!last) ring::pause(gather);
-            continue;
-        }
+        if (write_out()) continue;
         if (last) return;
         sleeps_.store(1, std::memory_order_seq_cst);
         const bool quiet = std::all_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->empty(); });

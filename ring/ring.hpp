@@ -59,6 +59,7 @@ struct Completion {
     int32_t result = 0;                             // 0 or more, or -errno
     bool more = false;
     bool has_buffer = false;
+    bool more_waiting = false;                      // of a receive: the socket holds more octets
     uint16_t buffer = 0;
 };
 
@@ -88,7 +89,6 @@ public:
     void give_back(uint16_t id);                    // published, with release order, by publish_buffers() or enter()
     void publish_buffers();
     unsigned free_buffers() const;                  // not reaped, or given back; free + held = total, always
-    size_t buffer_bytes() const;                    // a receive of this many octets filled its buffer
 
     std::span<char> staging();                      // staging_bytes, 4 KiB aligned, zeroed at start
 

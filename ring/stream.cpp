@@ -99,7 +99,7 @@ void Stream::on_receive(const Completion& completion) {
         const std::string_view octets = loop_.ring().buffer(completion.buffer, bytes);
         if (state_ == State::open) {
             if (paused_ || !unconsumed_.empty()) keep(octets);
-            else show(octets, bytes == loop_.ring().buffer_bytes());
+            else show(octets, completion.more_waiting);
         }
     } else if (result == 0) {
         end_of_input_ = true;
@@ -115,8 +115,8 @@ void Stream::on_receive(const Completion& completion) {
     arm_receive_if_wanted();
 }
 
-void Stream::show(std::string_view octets, bool filled_buffer) {
-    more_expected_ = filled_buffer;
+void Stream::show(std::string_view octets, bool more_waiting) {
+    more_expected_ = more_waiting;
     const size_t consumed = handler_.on_received(octets);
     more_expected_ = false;
     CHECK_INVARIANT(consumed <= octets.size());

@@ -60,11 +60,11 @@ public:
 
     void pause();                               // show nothing more until resume()
     void resume();                              // shows what was kept, at the end of the turn at the earliest
-    // The receive did not fill its buffer and the last octets end inside data: acknowledge at once, so that a client
+    // The socket is empty and the last octets end inside data: acknowledge at once, so that a client
     // with Nagle's algorithm on sends the rest (design.md: the 40 ms stall).  The handler decides; this is cheap.
     void quick_ack();
-    // True inside on_received() when the octets shown ended with a receive that filled its buffer: more is on its way.
-    // Octets that were kept count as not filling it.
+    // True inside on_received() when the socket held more octets behind those that are shown.  (That a receive filled its
+    // buffer says nothing: a length that ends exactly with the buffer would stall.)  False for octets that were kept.
     bool more_expected() const { return more_expected_; }
 
     // One deadline a stream: on_deadline() unless it is moved or cleared before.  Moving it is cheap (no timer is touched).
@@ -96,7 +96,7 @@ private:
 
     void arm_receive_if_wanted();
     bool receive_wanted() const;
-    void show(std::string_view octets, bool filled_buffer);
+    void show(std::string_view octets, bool more_waiting);
     void show_kept();
     void show_end_of_input_if_due();
     void keep(std::string_view octets);

@@ -81,8 +81,10 @@ void Committer::flush() {
 void Committer::on_timer(ring::Timer&) { flush(); }
 
 void Committer::begin() {
-    if (forming().batch.begun()) return;
-    forming().batch.begin(staging_.begin_batch(), config_.segment_bytes);
+    Batch& batch = forming().batch;
+    if (!batch.begun()) batch.begin(staging_.begin_batch(), config_.segment_bytes);
+    if (!batch.empty()) return;
+    // Also of a batch that was begun but took nothing, when there was no room: there may be some now.
     const uint64_t available = segments_.bytes_available();
     room_ = available > flight_bytes_ ? available - flight_bytes_ : 0;
 }

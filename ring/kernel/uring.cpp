@@ -223,7 +223,6 @@ std::string_view Ring::buffer(uint16_t id, size_t bytes) const { return {impl_->
 void Ring::give_back(uint16_t id) { impl_->buffers.give_back(id); }
 void Ring::publish_buffers() { impl_->buffers.publish(); }
 unsigned Ring::free_buffers() const { return impl_->buffers.free(); }
-size_t Ring::buffer_bytes() const { return impl_->buffers.bytes(); }
 std::span<char> Ring::staging() { return impl_->staging; }
 
 // ---- entering and reaping -------------------------------------------------------------------------------------------
@@ -292,6 +291,7 @@ size_t Ring::reap(std::span<Completion> into) {
         completion.result = entry.res;
         completion.more = entry.flags & IORING_CQE_F_MORE;
         completion.has_buffer = entry.flags & IORING_CQE_F_BUFFER;
+        completion.more_waiting = entry.flags & IORING_CQE_F_SOCK_NONEMPTY;
         completion.buffer = static_cast<uint16_t>(entry.flags >> IORING_CQE_BUFFER_SHIFT);
         if (completion.has_buffer) impl.buffers.taken();
     }

@@ -148,7 +148,20 @@ TEST_CASE("A half-closed client still gets its replies", "[stream]") {      // t
     CHECK(connection.closed_error == 0);
 }
 
-TEST_CASE("More is expected when a receive filled its buffer", "[stream]") {
+TEST_CASE("No more is expected when a receive filled its buffer and emptied the socket", "[stream]") {     // trap 23
+    LoopFixture f(small_ring(16, 1024));
+    auto [connection, peer] = f.connect();
+    std::vector<std::pair<size_t, bool>> shown;
+    connection.consume = [&](std::string_view octets) {
+        shown.emplace_back(octets.size(), connection.stream->more_expected());
+        return octets.size();
+    };
+    peer.send_all(pattern(1024));
+    f.until([&] { return shown.size() == 1; });
+    CHECK(shown[0] == std::pair<size_t, bool>(1024, false));
+}
+
+TEST_CASE("More is expected while the socket holds more than was shown", "[stream]") {
     LoopFixture f(small_ring(16, 1024));
     auto [connection, peer] = f.connect();
     std::vector<std::pair<size_t, bool>> shown;

@@ -155,7 +155,7 @@ void read(TableReader& root, Config& config) {
 
 }  // namespace
 
-void parse(std::string_view toml, Config& config, Report& report) {
+void parse(std::string_view toml, Config& config, Report& report) try {
     const toml::parse_result parsed = toml::parse(toml);
     if (!parsed) {
         const auto& at = parsed.error().source().begin;
@@ -165,6 +165,8 @@ void parse(std::string_view toml, Config& config, Report& report) {
     TableReader root(parsed.table(), "", report);
     read(root, config);
     root.finish();
+} catch (const TomlAssertion&) {
+    report.not_toml({}, "a key or value is malformed, at a place that the parser does not tell");
 }
 
 Loaded load_text(std::string_view toml, const std::string& name) {

@@ -10,12 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#define TOML_EXCEPTIONS 0
-#define TOML_HEADER_ONLY 0
-#include <toml++/toml.h>
-
 #include "config/config.hpp"
 #include "config/report.hpp"
+#include "config/toml.hpp"
 
 namespace postern::config {
 

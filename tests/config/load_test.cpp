@@ -252,6 +252,13 @@ TEST_CASE("Text that is not TOML is one mistake at its place", "[config]") {
     CHECK_FALSE(loaded.usable());
 }
 
+TEST_CASE("What the parser asserts instead of diagnosing is a mistake too", "[config]") {
+    for (const char* toml : {"[=]\n", "[\x1broute]\n"}) {
+        INFO(toml);
+        CHECK(findings_of(toml) == Texts{"f: not TOML: a key or value is malformed, at a place that the parser does not tell"});
+    }
+}
+
 TEST_CASE("A file that cannot be read is a mistake", "[config]") {
     const auto only = [](const std::string& path) {
         const Loaded loaded = load_file(path);

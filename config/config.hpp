@@ -77,7 +77,7 @@ struct Spool {
     uint64_t segment_bytes = 64_MiB;
     unsigned spare_segments = 2;
     uint64_t reserve_bytes = 64_MiB;            // of the file system, left free
-    uint64_t staging_bytes = 16_MiB;            // per shard: batches being committed and recently committed
+    uint64_t staging_bytes = 32_MiB;            // per shard: batches being committed and recently committed
     uint64_t unfinished_bytes = 24_MiB;         // per shard: messages being received
     CommitSink commit = CommitSink::automatic;
     bool operator==(const Spool&) const = default;

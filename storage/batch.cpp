@@ -6,7 +6,7 @@
 namespace postern::storage {
 
 void Batch::begin(std::span<char> memory, uint64_t segment_bytes) {
-    CHECK_INVARIANT(empty() && memory.size() == batch_bytes_max);
+    CHECK_INVARIANT(empty() && memory.size() >= frame_bytes_max && memory.size() % block_bytes == 0);
     memory_ = memory;
     segment_bytes_ = segment_bytes;
     used_ = index_bytes_ = 0;
@@ -20,7 +20,7 @@ void Batch::reset() {
 
 bool Batch::fits(uint64_t payload_bytes, uint64_t index_bytes) const {
     const uint64_t end = used_ + frame_bytes(payload_bytes);
-    return end <= batch_bytes_max && batches_begin + round_up(end, block_bytes) +
+    return frame_bytes(payload_bytes) <= frame_bytes_max && end <= memory_.size() && batches_begin + round_up(end, block_bytes) +
                                              IndexBuilder::footprint_of(index_bytes_ + index_bytes) <= segment_bytes_;
 }
 

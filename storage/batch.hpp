@@ -14,7 +14,7 @@ namespace postern::storage {
 
 class Batch {
 public:
-    // Begins in `memory` (batch_bytes_max of it).  Frames and index together fit a segment of `segment_bytes`.
+    // Begins in `memory` and takes at most that much; whole blocks, frame_bytes_max at least.  Frames and index together fit a segment of `segment_bytes`.
     void begin(std::span<char> memory, uint64_t segment_bytes);
     bool begun() const { return !memory_.empty(); }
     bool empty() const { return frames_.empty(); }

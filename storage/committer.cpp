@@ -90,8 +90,9 @@ void Committer::begin() {
 }
 
 bool Committer::fits(uint64_t payload_bytes, uint64_t index_bytes) const {
-    const uint64_t reserve =
-        records_.empty() ? 0 : std::clamp<uint64_t>(records_.front_bytes(), records_reserve, 4 * records_reserve);
+    // Room for the records that wait, as far as it is fair: they may be delayed, but not for ever.
+    const uint64_t records = std::max<uint64_t>(records_.front_bytes(), std::min<uint64_t>(records_.untaken_bytes(), records_reserve));
+    const uint64_t reserve = records_.empty() ? 0 : std::clamp<uint64_t>(records, block_bytes, 4 * records_reserve);
     return forming().batch.fits(payload_bytes + reserve, index_bytes + reserve);
 }
 
@@ -167,16 +168,21 @@ Committer::Placed Committer::place_message(WriterState& writer) {
     return Placed::yes;
 }
 
-// In order, until one does not fit.
+// In order; a few that do not fit are passed over for smaller ones behind them, so that batches are full when the device is
+// the limit.  What was passed over is first in the next batch.
 void Committer::place_waiting() {
-    while (!waiting_.empty()) {
-        WriterState& writer = waiting_.front();
+    unsigned passed_over = 0;
+    waiting_.for_each([&](WriterState& writer) {
+        if (passed_over == passed_over_max) return;
         if (!healthy()) writer.fail(SpoolError::failed);
         const Placed placed = place(writer);
-        if (placed == Placed::no_room) return;
+        if (placed == Placed::no_room) {
+            ++passed_over;
+            return;
+        }
         writer.waiting_node().unlink();
         if (placed == Placed::failed) refuse(writer);
-    }
+    });
 }
 
 void Committer::refuse(WriterState& writer) {
@@ -188,8 +194,7 @@ void Committer::place_records() {
     Gathered& gathered = forming();
     if (records_.any_taken() || records_.empty()) return;
     begin();
-    uint64_t bytes_max = batch_bytes_max - frame_header_bytes -
-                         std::min<uint64_t>(gathered.batch.bytes(), batch_bytes_max - frame_header_bytes);
+    uint64_t bytes_max = frame_bytes_max - frame_header_bytes;
     while (bytes_max > sizeof(RecordHeader) && !gathered.batch.fits(bytes_max, bytes_max))
         bytes_max = bytes_max / 4 * 3;
     const std::string_view octets = records_.take(bytes_max);

@@ -57,6 +57,7 @@ private:
     static constexpr int failures_max = 3;
     static constexpr uint32_t records_reserve = 64_KiB;
     static constexpr Duration segment_wait_max = seconds(5);
+    static constexpr unsigned passed_over_max = 8;
     static constexpr Duration company_wait = milliseconds(20);
 
     struct MessageEntry {

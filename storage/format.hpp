@@ -16,7 +16,7 @@ static_assert(std::endian::native == std::endian::little, "the structs below are
 
 constexpr uint32_t format_version = 1;
 constexpr uint32_t block_bytes = 4096;              // batches begin on a block: acknowledged blocks are never rewritten (S3)
-constexpr uint32_t batch_bytes_max = 1_MiB;         // larger direct writes may be refused with EAGAIN
+constexpr uint32_t frame_bytes_max = 1_MiB;         // header and padding included
 constexpr uint32_t frame_alignment = 8;
 constexpr uint32_t fragment_bytes_max = 256_KiB;
 constexpr uint32_t tail_bytes_max = 256_KiB;        // octets of a message inside its message frame

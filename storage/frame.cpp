@@ -85,7 +85,7 @@ std::optional<FrameHeader> decode_frame_header(std::string_view octets, uint64_t
     if (header.magic != frame_magic) return std::nullopt;       // cheap: most of what is not a frame ends here
     if (header.crc != seeded_crc(epoch, offset, &header, crc_covers<FrameHeader>)) return std::nullopt;
     if (!known_type(header.type) || header.reserved0 || header.reserved1 || header.batch == 0) return std::nullopt;
-    if (frame_bytes(header.payload_bytes) > batch_bytes_max) return std::nullopt;
+    if (frame_bytes(header.payload_bytes) > frame_bytes_max) return std::nullopt;
     return header;
 }
 

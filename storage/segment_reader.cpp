@@ -26,7 +26,7 @@ AlignedBuffer::~AlignedBuffer() { ::operator delete(data_, std::align_val_t{bloc
 
 SegmentScanner::SegmentScanner(SegmentSource& source, uint64_t epoch, std::span<char> window)
     : source_(source), epoch_(epoch), window_(window.first(window.size() / block_bytes * block_bytes)) {
-    CHECK_INVARIANT(window_.size() >= 2 * batch_bytes_max);
+    CHECK_INVARIANT(window_.size() >= 2 * frame_bytes_max);
     const uint64_t whole = std::min(source.bytes(), segment_bytes_max) / block_bytes * block_bytes;
     limit_ = whole < 2 * block_bytes ? batches_begin : whole - block_bytes;
 }

@@ -7,20 +7,23 @@
 
 namespace postern::storage {
 
-Staging::Staging(std::span<char> memory) : memory_(memory.first(memory.size() / block_bytes * block_bytes)) {
-    CHECK_INVARIANT(memory_.size() >= 4 * batch_bytes_max);
+Staging::Staging(std::span<char> memory)
+    : memory_(memory.first(memory.size() / block_bytes * block_bytes)),
+      batch_bytes_max_(std::clamp<uint64_t>(memory_.size() / 8 / block_bytes * block_bytes, frame_bytes_max, 4_MiB)),
+      reach_(4 * batch_bytes_max_) {
+    CHECK_INVARIANT(memory_.size() >= reach_);
 }
 
 std::span<char> Staging::begin_batch() {
     const uint64_t at = head_ % memory_.size();
-    if (at + batch_bytes_max > memory_.size()) head_ += memory_.size() - at;    // a batch does not wrap
+    if (at + batch_bytes_max_ > memory_.size()) head_ += memory_.size() - at;    // a batch does not wrap
     last_begun_ = head_;
     while (!entries_.empty() && !safe(entries_.front())) entries_.pop_front();
-    return memory_.subspan(head_ % memory_.size(), batch_bytes_max);
+    return memory_.subspan(head_ % memory_.size(), batch_bytes_max_);
 }
 
 void Staging::end_batch(uint64_t bytes) {
-    CHECK_INVARIANT(bytes <= batch_bytes_max && bytes % block_bytes == 0);
+    CHECK_INVARIANT(bytes <= batch_bytes_max_ && bytes % block_bytes == 0);
     head_ = last_begun_ + bytes;
 }
 

@@ -18,8 +18,9 @@ class Staging {
 public:
     explicit Staging(std::span<char> memory);
 
-    // Room for one batch.  What lay there is forgotten.
+    // Room for one batch: an eighth of the memory, 1 to 4 MiB.  What lay there is forgotten.
     std::span<char> begin_batch();
+    uint64_t batch_bytes_max() const { return batch_bytes_max_; }
     // The batch begun last takes only so many octets.
     void end_batch(uint64_t bytes);
 
@@ -29,16 +30,17 @@ public:
     std::string_view find(uint64_t life, uint32_t offset, uint32_t bytes) const;
 
 private:
-    static constexpr uint64_t reach = 4 * batch_bytes_max;      // the one being formed, two more, and a skipped end
     struct Entry {
         uint64_t life;
         uint32_t offset;
         uint32_t bytes;
         uint64_t place;         // in an endless arena; modulo the memory's size it is the address
     };
-    bool safe(const Entry& entry) const { return entry.place + memory_.size() >= head_ + reach; }
+    bool safe(const Entry& entry) const { return entry.place + memory_.size() >= head_ + reach_; }
 
     std::span<char> memory_;
+    uint64_t batch_bytes_max_;
+    uint64_t reach_;            // the batch being formed, two more, and a skipped end
     uint64_t head_ = 0;         // place of the batch being formed, or of the next one
     uint64_t last_begun_ = 0;
     std::deque<Entry> entries_; // in the order committed: ascending (life, offset)

@@ -289,7 +289,7 @@ TEST_CASE("The explanation says who may send what where, and what it costs", "[c
           "Mail for every other domain is sent by SMTP to 127.0.0.1 port 2600 over at most 20 connections (route1).\n",
           "What cannot be delivered is tried again after 1m, then at growing intervals up to 1h, for 5d in all.\n",
           "A message may have 50MiB and 1000 recipients; a header 1MiB and 100 Received fields.\n",
-          "1 shard runs; each needs up to 56MiB of memory: 16MiB to receive, 16MiB for commits, 24MiB for messages being received",
+          "1 shard runs; each needs up to 72MiB of memory: 16MiB to receive, 32MiB for commits, 24MiB for messages being received",
           "Metrics and health are served on http://127.0.0.1:9125.\n"}) {
         INFO(text);
         CHECK(text.find(sentence) != text.npos);

@@ -29,7 +29,7 @@ private:
 class SegmentImage {
 public:
     explicit SegmentImage(uint64_t segment_epoch, uint64_t bytes = 1_MiB)
-        : octets(bytes), epoch(segment_epoch), memory_(batch_bytes_max) {
+        : octets(bytes), epoch(segment_epoch), memory_(frame_bytes_max) {
         begin_life(segment_epoch);
     }
     // A new life over what is there, as recycling does it: only the header changes.

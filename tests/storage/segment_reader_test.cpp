@@ -165,7 +165,7 @@ TEST_CASE("Blocks that cannot be read are counted, and the rest is kept", "[stor
 }
 
 TEST_CASE("Padding is zero, whatever was in the memory before", "[storage][batch]") {
-    std::vector<char> memory(batch_bytes_max, '\xaa');
+    std::vector<char> memory(frame_bytes_max, '\xaa');
     Batch batch;
     batch.begin(memory, 1_MiB);
     auto payload = batch.open_frame(FrameType::fragment, 13, 0);
@@ -177,13 +177,13 @@ TEST_CASE("Padding is zero, whatever was in the memory before", "[storage][batch
 }
 
 TEST_CASE("A batch takes what fits, with its index, and not an octet more", "[storage][batch]") {
-    std::vector<char> memory(batch_bytes_max);
+    std::vector<char> memory(frame_bytes_max);
     Batch batch;
     batch.begin(memory, 64_MiB);
-    CHECK(batch.fits(batch_bytes_max - frame_header_bytes, 0));
-    CHECK_FALSE(batch.fits(batch_bytes_max - frame_header_bytes + 1, 0));
+    CHECK(batch.fits(frame_bytes_max - frame_header_bytes, 0));
+    CHECK_FALSE(batch.fits(frame_bytes_max - frame_header_bytes + 1, 0));
     Batch in_small_segment;
     in_small_segment.begin(memory, 1_MiB);
-    CHECK_FALSE(in_small_segment.fits(batch_bytes_max - frame_header_bytes, 0));
+    CHECK_FALSE(in_small_segment.fits(frame_bytes_max - frame_header_bytes, 0));
     CHECK(in_small_segment.fits(768_KiB, 16_KiB));
 }

@@ -26,6 +26,7 @@ struct Network {
     bool ipv6 = false;
     uint8_t prefix_bits = 0;
     uint8_t octets[16] = {};
+    std::string text;                           // as written
     bool operator==(const Network&) const = default;
     bool contains(bool address_is_ipv6, const uint8_t* address_octets) const;
 };

@@ -25,21 +25,6 @@ std::string pattern_text(const std::string& pattern) {
     return pattern;
 }
 
-std::string network_text(const Network& network) {
-    std::string text;
-    if (!network.ipv6) {
-        for (int i = 0; i < 4; ++i) text += (i ? "." : "") + std::to_string(network.octets[i]);
-    } else {
-        static constexpr char digits[] = "0123456789abcdef";
-        for (int i = 0; i < 16; ++i) {
-            if (i && i % 2 == 0) text += ':';
-            text += digits[network.octets[i] >> 4];
-            text += digits[network.octets[i] & 15];
-        }
-    }
-    return text + "/" + std::to_string(network.prefix_bits);
-}
-
 std::string target_text(const Route& route) {
     const std::string next_hop = route.to.host + " port " + std::to_string(route.to.port);
     const std::string connections = " over at most " + std::to_string(route.connections) + " connections";
@@ -66,7 +51,7 @@ std::string accepted(const Config& config) {
     if (config.policy.relay_networks.empty())
         text += "No client may send to other domains.\n";
     else
-        text += "Clients in " + list_text(config.policy.relay_networks, network_text) + " may send to any domain that has a route.\n";
+        text += "Clients in " + list_text(config.policy.relay_networks, [](const Network& network) { return network.text; }) + " may send to any domain that has a route.\n";
     text += config.policy.bare_newline == NewlinePolicy::reject ? "A message with a bare CR or LF is refused.\n"
                                                                 : "A bare LF in a message is taken as a line end and made CRLF.\n";
     return text;

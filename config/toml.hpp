@@ -15,6 +15,7 @@ struct TomlAssertion {};
 #define TOML_ASSERT(condition) ((condition) ? static_cast<void>(0) : ::postern::config::toml_assertion_failed())
 #define TOML_EXCEPTIONS 0
 #define TOML_HEADER_ONLY 0
+#include <cstdint>
 #include <toml++/impl/preprocessor.h>
 #pragma push_macro("TOML_UNREACHABLE")
 #undef TOML_UNREACHABLE

@@ -257,6 +257,7 @@ Result<Network> parse_network(std::string_view text) {
             return mistake("the prefix of " + quoted(text) + " is not between 0 and " + std::to_string(bits_max));
     }
     Network network;
+    network.text = text;
     const bool mapped = address.ipv6 && bits >= 96 && is_mapped(address.octets.data());
     network.ipv6 = address.ipv6 && !mapped;
     network.prefix_bits = static_cast<uint8_t>(mapped ? bits - 96 : bits);

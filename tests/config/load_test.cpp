@@ -283,7 +283,7 @@ TEST_CASE("The explanation says who may send what where, and what it costs", "[c
     for (const char* sentence :
          {"Mail comes in on 127.0.0.1:2525, where this host is called mx.example.org.\n",
           "From anyone, mail for example.org and local.test is taken.\n",
-          "Clients in 127.0.0.0/8 and 0000:0000:0000:0000:0000:0000:0000:0001/128 may send to any domain that has a route.\n",
+          "Clients in 127.0.0.0/8 and ::1 may send to any domain that has a route.\n",
           "A message with a bare CR or LF is refused.\n",
           "Mail for local.test is written to the Maildir /var/mail/postern (route0).\n",
           "Mail for every other domain is sent by SMTP to 127.0.0.1 port 2600 over at most 20 connections (route1).\n",

@@ -4,6 +4,7 @@
 // load() never stops at the first mistake: it reports all, each with line, column, key and remedy.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -26,8 +27,10 @@ struct Network {
     bool ipv6 = false;
     uint8_t prefix_bits = 0;
     uint8_t octets[16] = {};
-    std::string text;                           // as written
-    bool operator==(const Network&) const = default;
+    std::string text;                           // as written; two spellings of one network are equal
+    bool operator==(const Network& other) const {
+        return ipv6 == other.ipv6 && prefix_bits == other.prefix_bits && std::equal(octets, octets + 16, other.octets);
+    }
     bool contains(bool address_is_ipv6, const uint8_t* address_octets) const;
 };
 Result<Network> parse_network(std::string_view text);

@@ -164,6 +164,7 @@ void Route::on_timer(ring::Timer&) {
         std::pop_heap(deferred_.begin(), deferred_.end(), later);
         fifo_.push_back(deferred_.back());
         deferred_.pop_back();
+        counters().retries.add();
     }
     if (wake_at_ && *wake_at_ <= context_.loop.now()) {
         wake_at_.reset();

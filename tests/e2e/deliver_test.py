@@ -141,6 +141,7 @@ class Trouble(DeliverTest):
         self.assertGreater(second - first, 0.4)         # 1 s, give or take the jitter
         wait_for(lambda: gateway.metric("postern_spool_messages_held") == 1)
         self.assertEqual(gateway.metric("postern_route_recipients_total", outcome="failed"), 1)
+        self.assertEqual(gateway.metric("postern_route_retries_total"), 2)
         gateway.stop()
         gateway.start()
         self.assertEqual(gateway.metric("postern_spool_messages_held"), 1)      # and it stays so

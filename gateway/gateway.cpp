@@ -81,6 +81,7 @@ struct Gateway::Impl {
     config::Config config;
     unsigned shard_count;
     std::latch stopped;                                 // counts the shards that serve no more
+    std::latch jobs_over{1};                            // no worker runs a job of delivery any more
     Log log;
     LogLane& main_lane;
     std::vector<LogLane*> shard_lanes;
@@ -198,7 +199,10 @@ Result<void, StartFailure> Gateway::Impl::start_shards() {
             own.shard = std::move(*shard);
             own.created.set_value({});
             if (go.get()) own.shard->serve();
-            stopped.arrive_and_wait();      // until then another shard may still hand a connection over
+            // Until all have stopped another shard may hand a connection over, and until the workers have, one of
+            // them may run a job of ours.
+            stopped.count_down();
+            jobs_over.wait();
             own.shard.reset();
         });
     }
@@ -279,11 +283,11 @@ void Gateway::Impl::stop_shards() {
             own->go.set_value(false);
         }
     }
+    if (!threads.empty()) stopped.wait();
+    if (shared) shared->delivery_workers.stop();
+    jobs_over.count_down();
     for (auto& own : threads) own->thread.reset();  // joins
-    if (shared) {
-        shared->delivery_workers.stop();
-        shared->housekeeping.stop();
-    }
+    if (shared) shared->housekeeping.stop();        // the spools needed it to the end
     phase = Phase::stopped;
 }
 

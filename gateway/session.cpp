@@ -13,6 +13,7 @@ using storage::SpoolError;
 
 namespace {
 
+constexpr Duration goodbye_most = seconds(10);
 constexpr Reply no_space{452, "4.3.1", "Insufficient system storage, try again later"};
 constexpr Reply local_error{451, "4.3.0", "Local error in processing, try again later"};
 constexpr Reply relay_denied{550, "5.7.1", "Relaying denied"};
@@ -123,6 +124,7 @@ void Session::on_deadline() {
     machine_.time_out(out);
     stream_.send(out);
     stream_.close();
+    stream_.set_deadline(goodbye_most);     // the one that fired is gone, and the client may not read
 }
 
 void Session::shut_down() {

@@ -133,6 +133,8 @@ void Shard::serve() {
     spool_->for_each_recovered([this](const storage::RecoveredMessage& message) { delivery_->recover(message); });
     loop_->arm(timer_, publish_every);
     loop_->run();
+    if (loop_->error())
+        line(Level::error, "ring_broken").field("shard", uint64_t{index_}).field("error", os_error(loop_->error(), "io_uring").text);
     close_down();
 }
 

@@ -21,7 +21,7 @@ public:
         item_ = item;
         active_ = true;
         ++route_.active_;
-        route_.counters().attempts.add();
+        route_.count_attempt(item);
         opened(reader_.open(item.message));
     }
 
@@ -39,6 +39,7 @@ private:
         if (!envelope) {
             finish();
             route_.unreadable(item_);
+            route_.kick();              // for those that wait behind it
             return;
         }
         envelope_ = std::move(*envelope);
@@ -56,10 +57,11 @@ private:
     // On a worker.
     void run() override {
         written_.clear();
+        unreadable_ = false;
         for (uint32_t recipient : recipients_) written_.push_back(write_copy(recipient));
     }
 
-    Result<void> write_copy(uint32_t recipient) const {
+    Result<void> write_copy(uint32_t recipient) {
         const std::string& root = route_.settings().to.path;
         MaildirWriter writer;
         const std::string name =
@@ -73,6 +75,7 @@ private:
         });
         if (appended && read) return writer.commit();
         writer.abandon();
+        unreadable_ |= !read;
         return appended ? read : appended;
     }
 
@@ -85,7 +88,10 @@ private:
                 results_.add(recipients_[i], storage::RecipientOutcome::deferred, 0, written_[i].error().text);
             }
         }
-        route_.counters().messages_out.add();
+        if (unreadable_) {
+            route_.say_unreadable(item_);
+            route_.context_.metrics.damage_found(1);
+        }
         route_.settle(item_, envelope_, results_);
         finish();
         route_.kick();
@@ -109,6 +115,7 @@ private:
     Wall received_;
     std::vector<Result<void>> written_;
     AttemptResults results_;
+    bool unreadable_ = false;               // the worker found it so
     bool active_ = false;
 };
 

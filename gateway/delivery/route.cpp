@@ -16,8 +16,6 @@ RetrySchedule schedule_of(const config::Config& config) {
     return {config.delivery.retry_first, config.delivery.retry_max, config.delivery.expire};
 }
 
-constexpr Duration damaged_retry = hours(1);
-
 }  // namespace
 
 void AttemptResults::clear() {
@@ -77,7 +75,7 @@ void Route::settle(const Item& item, const proto::Envelope& envelope, AttemptRes
     const Wall until = now + schedule.wait(attempt, context_.loop.random());
     const Duration queued = std::max(now - received, Duration{});
 
-    bool deferred = false;
+    bool deferred = false, delivered = false;
     for (const AttemptResults::Entry& entry : results.entries_) {
         const std::string_view text = std::string_view(results.texts_).substr(entry.text_begin, entry.text_bytes);
         RecipientOutcome outcome = entry.outcome;
@@ -98,6 +96,7 @@ void Route::settle(const Item& item, const proto::Envelope& envelope, AttemptRes
             event = "failed";
             level = Level::warning;
         } else {
+            delivered = true;
             counters().queue_time_ms.record(static_cast<uint64_t>(queued.ns / 1'000'000));
         }
         counters().recipients[static_cast<size_t>(counted)].add();
@@ -110,16 +109,26 @@ void Route::settle(const Item& item, const proto::Envelope& envelope, AttemptRes
         if (outcome == RecipientOutcome::deferred) line.field("retry_in", until - now);
         if (outcome == RecipientOutcome::failed) line.field("action", "held");
     }
+    if (delivered) counters().messages_out.add();
     context_.spool.record(item.message, results.results_);
     if (deferred) defer({item.message, attempt, static_cast<uint32_t>(until.seconds())});
     results.clear();
 }
 
-void Route::unreadable(const Item& item) {
+void Route::count_attempt(const Item& item) {
+    counters().attempts.add();
+    if (item.attempts > 0) counters().retries.add();
+}
+
+void Route::say_unreadable(const Item& item) {
     context_.line(Level::error, "unreadable")
         .field("id", std::string_view(storage::text_of(context_.spool.id_of(item.message))))
         .field("route", settings().name)
         .field("remedy", "the stored message is damaged or the disk fails; see `postern spool verify`");
+}
+
+void Route::unreadable(const Item& item) {
+    say_unreadable(item);
     const Wall until = context_.loop.wall() + damaged_retry;
     defer({item.message, item.attempts, static_cast<uint32_t>(until.seconds())});
 }
@@ -164,7 +173,6 @@ void Route::on_timer(ring::Timer&) {
         std::pop_heap(deferred_.begin(), deferred_.end(), later);
         fifo_.push_back(deferred_.back());
         deferred_.pop_back();
-        counters().retries.add();
     }
     if (wake_at_ && *wake_at_ <= context_.loop.now()) {
         wake_at_.reset();
@@ -177,7 +185,6 @@ void Route::on_timer(ring::Timer&) {
 void DiscardRoute::take(const Item& item, const proto::Envelope& envelope) {
     pending_recipients(item.message, envelope, recipients_);
     for (uint32_t recipient : recipients_) results_.add(recipient, RecipientOutcome::delivered, 0, "discarded");
-    counters().messages_out.add();
     settle(item, envelope, results_);
 }
 

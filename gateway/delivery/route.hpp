@@ -17,6 +17,8 @@
 
 namespace postern::gateway {
 
+constexpr Duration damaged_retry = hours(1);     // of a stored message that could not be read
+
 struct Item {
     storage::MessageIndex message = 0;
     uint16_t attempts = 0;              // made so far
@@ -70,6 +72,8 @@ public:
     void settle(const Item& item, const proto::Envelope& envelope, AttemptResults& results);
     // The stored message cannot be read (damage, I/O error): tried again in an hour, said loudly.
     void unreadable(const Item& item);
+    void say_unreadable(const Item& item);
+    void count_attempt(const Item& item);
     // Every waiting message whose time is up fails, now that an attempt to reach the next hop has failed.
     void expire_waiting(std::string_view reason);
 

@@ -22,12 +22,13 @@ void SmtpConnection::deliver(const Item& item) {
     item_ = item;
     has_item_ = true;
     heard_ = false;
-    route_.counters().attempts.add();
+    stream_.clear_deadline();               // the next hop owes us nothing until it is asked
     opened(reader_.open(item_.message));
 }
 
 void SmtpConnection::opened(ReadStatus status) {
-    if (status == ReadStatus::pending) return;
+    reading_ = status == ReadStatus::pending;
+    if (reading_) return;
     if (status == ReadStatus::ready)
         if (auto envelope = proto::Envelope::decode(reader_.envelope())) {
             envelope_ = std::move(*envelope);
@@ -65,11 +66,15 @@ void SmtpConnection::start_transaction() {
 }
 
 void SmtpConnection::pump() {
-    while (body_wanted_ && stream_.unsent_bytes() < unsent_high) {
+    while (body_wanted_ && !reading_ && stream_.unsent_bytes() < unsent_high) {
         std::string_view octets;
         switch (reader_.next(octets)) {
-            case ReadStatus::pending: return;
-            case ReadStatus::failed: lose("the stored message cannot be read"); return;
+            case ReadStatus::pending: reading_ = true; return;
+            case ReadStatus::failed:
+                route_.say_unreadable(item_);
+                heard_ = true;              // an attempt, although the fault is ours
+                lose("the stored message cannot be read");
+                return;
             case ReadStatus::end:
                 body_wanted_ = false;
                 client_.body_end(out_);
@@ -97,8 +102,9 @@ void SmtpConnection::flush() {
 
 size_t SmtpConnection::on_received(std::string_view octets) {
     if (over_) return octets.size();
-    heard_ = true;
+    const unsigned before = messages_;
     client_.feed(octets, out_);
+    if (messages_ == before) heard_ = true;     // else it was about the message before
     flush();
     if (body_wanted_ && !over_) pump();
     return octets.size();
@@ -141,28 +147,34 @@ void SmtpConnection::on_recipient_done(size_t recipient, proto::Outcome outcome,
     if (outcome == proto::Outcome::delivered) stored = RecipientOutcome::delivered;
     if (outcome == proto::Outcome::failed) stored = RecipientOutcome::failed;
     results_.add(indices_[recipient], stored, reply.code, reply.text);
+    service_closed_ |= reply.code == 421;
 }
 
 void SmtpConnection::on_message_done() {
     const Item item = item_;
-    // A connection that had been idle and was closed by the next hop just when we used it again: no attempt was made.
-    if (over_ && !heard_ && messages_ > 0) {
+    if (closed_while_idle()) {
         results_.clear();
         drop_item();
         route_.give_back(item);
         return;
     }
     ++messages_;
-    route_.counters().messages_out.add();
     if (aborting_) results_.drop_unanswered();
-    if (!results_.empty()) route_.settle(item, envelope_, results_);
+    if (!results_.empty()) {
+        route_.count_attempt(item);
+        route_.settle(item, envelope_, results_);
+    }
     drop_item();
 }
+
+// The next hop closed the connection, with a 421 or without, just when we used it again: no attempt was made.
+bool SmtpConnection::closed_while_idle() const { return (over_ || service_closed_) && !heard_ && messages_ > 0; }
 
 void SmtpConnection::drop_item() {
     reader_.close();
     has_item_ = false;
     body_wanted_ = false;
+    reading_ = false;
 }
 
 void SmtpConnection::on_session_over(bool refused, const proto::RemoteReply& reply) {
@@ -170,6 +182,13 @@ void SmtpConnection::on_session_over(bool refused, const proto::RemoteReply& rep
     leaving_ = true;
     unlink();
     if (refused || !was_ready_) failure_ = reply.code ? std::to_string(reply.code) + " " + std::string(reply.text) : std::string(reply.text);
+    if (has_item_) {                        // it was still being read: not tried
+        const Item item = item_;
+        drop_item();
+        route_.give_back(item);
+        // A next hop that hangs up on whoever it has greeted must not make us call again and again.
+        if (messages_ == 0 && !aborting_) route_.unreachable(reply.text);
+    }
     stream_.close();
 }
 
@@ -183,6 +202,7 @@ void SmtpConnection::lose(std::string_view why) {
 
 void SmtpConnection::on_readable() {
     if (!has_item_) return;
+    reading_ = false;
     if (body_wanted_) {
         pump();
     } else {

@@ -21,6 +21,7 @@ public:
     bool idle() const { return was_ready_ && !has_item_ && !leaving_; }
     bool busy() const { return has_item_; }
     void leave();                           // QUIT, when idle
+    const ring::SocketAddress& address() const { return address_; }
     void abort();                           // at once; a message without an answer stays pending, as if not tried
 
 private:
@@ -47,6 +48,7 @@ private:
     void flush();                           // out_ to the stream, deadline moved
     void lose(std::string_view why);        // gives the connection up, with outcomes for the message on it
     void drop_item();
+    bool closed_while_idle() const;         // all that came after this message was begun is that the connection is over
 
     static constexpr size_t unsent_high = 64 * 1024;
 
@@ -67,10 +69,12 @@ private:
     bool was_ready_ = false;
     bool has_item_ = false;
     bool body_wanted_ = false;
-    bool heard_ = false;                    // a reply came since this message was begun
+    bool heard_ = false;                    // a reply came since this message was begun, other than a last 421
+    bool reading_ = false;                  // the reader owes us on_readable()
     bool leaving_ = false;                  // QUIT was sent, or the session is over
     bool over_ = false;
     bool aborting_ = false;
+    bool service_closed_ = false;           // by a 421
     std::string failure_;                   // why it never became ready
 };
 

@@ -60,10 +60,8 @@ void SmtpRoute::kick() {
         wake_in(down_until_ - now);
         return;
     }
-    // Every address has failed since one last served: the attempts still under way decide, no new ones are made.
-    if (addresses_failed_ >= addresses_.size()) return;
-    // A next hop that was down is probed with one connection; one that serves gets what the queue can use.
-    const size_t wanted = failures_ > 0 ? 1 : waiting_count();
+    // A next hop that is or may be down is probed with one connection; one that serves gets what the queue can use.
+    const size_t wanted = failures_ > 0 || addresses_failed_ > 0 ? 1 : waiting_count();
     while (opening_ < wanted) {
         if (!context_.budgets[index()].try_take()) {
             if (connection_count_ == 0) wake_in(busy_retry);
@@ -90,19 +88,20 @@ void SmtpRoute::reached() {
     if (failures_ > 0) context_.line(Level::info, "next_hop_up").field("route", settings().name).field("to", settings().to_text);
     failures_ = 0;
     addresses_failed_ = 0;
+    down_until_ = {};
 }
 
-void SmtpRoute::connection_failed(SmtpConnection&, std::string_view why) {
+void SmtpRoute::connection_failed(SmtpConnection& connection, std::string_view why) {
     --opening_;
     counters().connections_failed.add();
+    // Connections are opened many at once: one failure of an address is enough to go on to the next.
+    if (connection.address() != addresses_[next_address_ % addresses_.size()]) return;
     ++next_address_;
-    ++addresses_failed_;
-    if (addresses_failed_ < addresses_.size() || opening_ > 0) return;
-    if (connection_count_ > 1) {                    // others serve: the next hop wants no more than these
-        addresses_failed_ = 0;
+    if (connection_count_ > opening_ + 1) {         // it serves others: it is not down, but wants no more connections
         down_until_ = context_.loop.now() + down_first;
         return;
     }
+    if (++addresses_failed_ < addresses_.size() || (failures_ == 0 && opening_ > 0)) return;
     unreachable(why);
 }
 

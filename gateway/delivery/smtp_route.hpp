@@ -54,7 +54,7 @@ private:
     bool resolving_ = false;
     ring::Resolution resolution_;           // written by the worker while resolving_
     unsigned failures_ = 0;                 // rounds in a row
-    Monotonic down_until_;
+    Monotonic down_until_;                  // no connection is opened before
     size_t opening_ = 0;                    // connections that are not ready yet
     size_t connection_count_ = 0;
     IntrusiveList<SmtpConnection> idle_;

@@ -32,9 +32,7 @@ private:
         if (envelope) {
             sorter_.finish(task_, *envelope);
         } else {
-            sorter_.context_.line(Level::error, "unreadable")
-                .field("id", std::string_view(storage::text_of(sorter_.context_.spool.id_of(task_.item.message))))
-                .field("remedy", "the stored message is damaged or the disk fails; see `postern spool verify`");
+            sorter_.put_off(task_);
         }
     }
 
@@ -44,7 +42,7 @@ private:
     bool active_ = false;
 };
 
-Sorter::Sorter(DeliveryContext& context, Dispatch dispatch) : context_(context), dispatch_(std::move(dispatch)) {}
+Sorter::Sorter(DeliveryContext& context, Dispatch dispatch) : context_(context), dispatch_(std::move(dispatch)), timer_(*this) {}
 Sorter::~Sorter() = default;
 
 void Sorter::sort(const Item& item) {
@@ -69,6 +67,20 @@ void Sorter::start_more() {
         (*free)->start(task);
     }
     starting_ = false;
+}
+
+void Sorter::put_off(const Task& task) {
+    context_.line(Level::error, "unreadable")
+        .field("id", std::string_view(storage::text_of(context_.spool.id_of(task.item.message))))
+        .field("remedy", "the stored message is damaged or the disk fails; see `postern spool verify`");
+    put_off_.push_back(task);
+    if (!timer_.armed()) context_.loop.arm(timer_, damaged_retry);
+}
+
+void Sorter::on_timer(ring::Timer&) {
+    tasks_.insert(tasks_.end(), put_off_.begin(), put_off_.end());
+    put_off_.clear();
+    start_more();
 }
 
 void Sorter::finish(const Task& task, const proto::Envelope& envelope) {

@@ -14,12 +14,13 @@
 
 namespace postern::gateway {
 
-class Sorter {
+class Sorter final : private ring::TimerHandler {
 public:
     // `dispatch` gives a message to all routes of its pending recipients.
     using Dispatch = std::function<void(const Item&, const proto::Envelope&)>;
     Sorter(DeliveryContext& context, Dispatch dispatch);
     ~Sorter();
+    Sorter(const Sorter&) = delete;
 
     void sort(const Item& item);
     void expire(const Item& item, Route& route, std::string_view reason);
@@ -37,10 +38,14 @@ private:
     class Reading;
     void start_more();
     void finish(const Task& task, const proto::Envelope& envelope);
+    void put_off(const Task& task);         // it cannot be read: again in an hour
+    void on_timer(ring::Timer& timer) override;
 
     DeliveryContext& context_;
     Dispatch dispatch_;
     std::deque<Task> tasks_;
+    std::vector<Task> put_off_;
+    ring::Timer timer_;
     std::vector<std::unique_ptr<Reading>> readings_;
     size_t reading_ = 0;
     bool stopping_ = false;

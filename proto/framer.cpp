@@ -3,11 +3,16 @@
 // see: in DATA a dot at the start of a line, in normalize mode a bare CR or LF, in the header each start of a line.
 //
 // Octets are given out in runs: [run, p) of the present input has been accepted unchanged and is not yet given out.
+//
+// The first line goes through step() until judge_first_line() knows what it is, at the latest at its 78th octet.  Until
+// then give() withholds.  That is a copy only when the input ends there (or a lone CR is rewritten): otherwise the
+// octets are still in the run when the answer is known.
 #include "proto/framer.hpp"
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "proto/octet_masks.hpp"
 #include "ring/base/check.hpp"
@@ -18,6 +23,8 @@ namespace {
 
 constexpr std::string_view received_name = "received:";
 constexpr uint8_t no_match = 0xff;
+
+bool in_field_name(char octet) { return octet >= '!' && octet <= '~' && octet != ':'; }
 
 }  // namespace
 
@@ -32,6 +39,8 @@ void DataFramer::begin_message(BareNewline policy) {
     policy_ = policy;
     state_ = State::line_start;
     match_ = no_match;
+    first_line_ = FirstLine::name;
+    withheld_bytes_ = 0;
     mode_ = Mode::chunk;
     chunk_left_ = 0;
     ended_ = true;
@@ -77,19 +86,21 @@ size_t DataFramer::feed(std::string_view octets, DataSink& sink) {
 
 void DataFramer::finish_message(DataSink& sink) {
     CHECK_INVARIANT(mode_ == Mode::chunk && ended_);
+    Input input{{}, sink};
     if (state_ == State::text_cr || state_ == State::blank_cr) {
-        Input input{{}, sink};
         bare_cr(input, 0);
         state_ = State::text;
     }
+    if (withheld_bytes_ != 0) settle_first_line(input, FirstLine::body);        // a name without ':' is no field
     if (!facts_.header_ended) facts_.header_bytes = saturated(facts_.bytes);
     facts_.ends_with_crlf = state_ != State::text;
 }
 
 // In the header each line's start goes through step(); in the body only what is rare does.
 bool DataFramer::can_scan() const {
-    if (state_ == State::text || state_ == State::text_cr) return facts_.header_ended || match_ == no_match;
-    return state_ == State::line_start && facts_.header_ended;
+    const bool in_text = state_ == State::text || state_ == State::text_cr;
+    if (facts_.header_ended) return in_text || state_ == State::line_start;
+    return in_text && match_ == no_match && first_line_known();
 }
 
 // A CR is given out at once in reject mode; in normalize it may have to become a blank.
@@ -101,7 +112,14 @@ uint32_t DataFramer::saturated(uint64_t bytes) { return static_cast<uint32_t>(st
 
 void DataFramer::give(Input& input, std::string_view slice) {
     facts_.bytes += slice.size();
+    if (!first_line_known()) return withhold(slice);
     input.sink.on_data(slice);
+}
+
+void DataFramer::withhold(std::string_view slice) {
+    CHECK_INVARIANT(withheld_bytes_ + slice.size() <= sizeof withheld_);
+    std::memcpy(withheld_ + withheld_bytes_, slice.data(), slice.size());
+    withheld_bytes_ = static_cast<uint8_t>(withheld_bytes_ + slice.size());
 }
 
 void DataFramer::give_run(Input& input, size_t end) {
@@ -114,12 +132,30 @@ uint64_t DataFramer::position(const Input& input, size_t at) const {
     return facts_.bytes + (at > input.run ? at - input.run : 0);
 }
 
-// The message begins with a blank: it would continue the trace field that the owner puts before it.  An empty line
-// comes between, and the message has no header then.
-void DataFramer::part_from_trace(Input& input) {
-    give(input, "\r\n");
-    facts_.starts_with_blank = true;
-    end_header(2);
+// `octet` is the one at `at`, or what that is rewritten to, and may tell what the first line is.
+void DataFramer::judge_first_line(Input& input, char octet, size_t at) {
+    const uint64_t before = position(input, at);
+    if (octet == ':' && before != 0) return settle_first_line(input, FirstLine::header);
+    if (first_line_ == FirstLine::name) {
+        if (octet == '\r' && (before == 0 || policy_ == BareNewline::normalize)) return;       // the next octet tells
+        if (in_field_name(octet) && before < field_name_bytes_max) return;
+        if ((octet == ' ' || octet == '\t') && before != 0) {
+            first_line_ = FirstLine::blank;
+            return;
+        }
+    }
+    settle_first_line(input, FirstLine::body);
+}
+
+void DataFramer::settle_first_line(Input& input, FirstLine what) {
+    if (first_line_known()) return;
+    first_line_ = what;
+    if (what == FirstLine::body) {
+        facts_.parted_from_trace = true;
+        end_header(2);
+        give(input, "\r\n");
+    }
+    if (withheld_bytes_ != 0) input.sink.on_data({withheld_, std::exchange(withheld_bytes_, 0)});
 }
 
 void DataFramer::end_header(uint64_t bytes) {
@@ -131,10 +167,13 @@ void DataFramer::end_header(uint64_t bytes) {
 // The CR before `at` has no LF.
 void DataFramer::bare_cr(Input& input, size_t at) {
     facts_.bare_cr = true;
-    if (policy_ == BareNewline::reject) return;
+    if (policy_ == BareNewline::reject) {
+        settle_first_line(input, FirstLine::body);      // if not known, the CR is its first octet
+        return;
+    }
     give_run(input, at == 0 ? 0 : at - 1);
     input.run = at;
-    if (facts_.bytes == 0) part_from_trace(input);
+    if (!first_line_known()) judge_first_line(input, ' ', at);
     give(input, " ");
 }
 
@@ -146,7 +185,9 @@ void DataFramer::step(Input& input, size_t at) {
         case State::text_cr:
         case State::blank_cr:
             if (octet == '\n') {
-                if (state_ == State::blank_cr && !facts_.header_ended) end_header(position(input, at + 1));
+                const bool empty_line = state_ == State::blank_cr;
+                settle_first_line(input, empty_line ? FirstLine::header : FirstLine::body);
+                if (empty_line && !facts_.header_ended) end_header(position(input, at + 1));
                 state_ = State::line_start;
                 return;
             }
@@ -160,7 +201,7 @@ void DataFramer::step(Input& input, size_t at) {
             // A line that began with a dot and a bare CR: the dot was stuffing, the CR is data.
             facts_.bare_cr = true;
             input.run = at;
-            if (policy_ == BareNewline::normalize && facts_.bytes == 0) part_from_trace(input);
+            settle_first_line(input, FirstLine::body);
             give(input, policy_ == BareNewline::normalize ? " " : "\r");
             break;
         case State::dot:
@@ -194,17 +235,18 @@ void DataFramer::step_at_start(Input& input, size_t at) {
     const char octet = input.octets[at];
     if (octet == '.') facts_.dot_line = true;
     if (!facts_.header_ended) {
-        if ((octet == ' ' || octet == '\t') && position(input, at) == 0) part_from_trace(input);
-        if (octet == '\n' && policy_ == BareNewline::normalize) end_header(position(input, at) + 2);
-        if (!facts_.header_ended) match_ = 0;
+        match_ = 0;
+        if (octet == '\n' && policy_ == BareNewline::normalize) {
+            settle_first_line(input, FirstLine::header);
+            end_header(position(input, at) + 2);
+        }
     }
     step_inside(input, at, State::blank_cr);
 }
 
 void DataFramer::step_inside(Input& input, size_t at, State after_cr) {
     const char octet = input.octets[at];
-    if (octet == '\0' && !facts_.header_ended) facts_.nul_in_header = true;
-    match(octet);
+    if (!facts_.header_ended) step_in_header(input, at);
     if (octet == '\r') {
         state_ = after_cr;
     } else if (octet == '\n') {
@@ -218,6 +260,14 @@ void DataFramer::step_inside(Input& input, size_t at, State after_cr) {
     } else {
         state_ = State::text;
     }
+}
+
+void DataFramer::step_in_header(Input& input, size_t at) {
+    const char octet = input.octets[at];
+    if (!first_line_known()) judge_first_line(input, octet, at);
+    if (facts_.header_ended) return;
+    if (octet == '\0') facts_.nul_in_header = true;
+    match(octet);
 }
 
 void DataFramer::match(char octet) {

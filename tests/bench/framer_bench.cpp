@@ -49,5 +49,5 @@ int main() {
     std::printf("body, stuffed every line %5.2f GB/s\n",
                 gigabytes_per_second(text(".." + line.substr(2) + "\r\n"), false));
     std::printf("header, 78 columns      %6.2f GB/s\n",
-                gigabytes_per_second(text("X-" + line.substr(2) + "\r\n"), true));
+                gigabytes_per_second(text("X: " + line.substr(3) + "\r\n"), true));
 }

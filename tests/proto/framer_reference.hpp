@@ -21,7 +21,7 @@ inline bool same_facts(const DataFacts& a, const DataFacts& b) {
     return a.bytes == b.bytes && a.received_fields == b.received_fields && a.header_bytes == b.header_bytes &&
            a.header_ended == b.header_ended && a.bare_cr == b.bare_cr && a.bare_lf == b.bare_lf &&
            a.nul_in_header == b.nul_in_header && a.eight_bit == b.eight_bit && a.dot_line == b.dot_line &&
-           a.starts_with_blank == b.starts_with_blank && a.ends_with_crlf == b.ends_with_crlf;
+           a.parted_from_trace == b.parted_from_trace && a.ends_with_crlf == b.ends_with_crlf;
 }
 
 // First the transport is taken off: where the data ends, which dots go, what bare CR and LF become.
@@ -65,18 +65,27 @@ inline std::string reference_unstuff(std::string_view input, bool data, BareNewl
     return out;
 }
 
+inline bool begins_with_field(std::string_view message) {
+    size_t name = 0;
+    while (name < message.size() && message[name] >= 33 && message[name] <= 126 && message[name] != ':') ++name;
+    if (name < 1 || name > 76) return false;
+    const std::string_view behind = message.substr(name, 2);
+    return behind.substr(0, 1) == ":" || behind == " :" || behind == "\t:";
+}
+
 // Then the message is looked at, as a message.
 inline Framed reference_frame(std::string_view input, bool data, BareNewline policy) {
     Framed framed;
     framed.octets = reference_unstuff(input, data, policy, framed);
     DataFacts& facts = framed.facts;
-    if (!framed.octets.empty() && (framed.octets[0] == ' ' || framed.octets[0] == '\t')) {
-        facts.starts_with_blank = true;
+    const bool fits = framed.octets.substr(0, 2) == "\r\n" || begins_with_field(framed.octets);
+    if (!framed.octets.empty() && !fits) {
+        facts.parted_from_trace = true;
         framed.octets.insert(0, "\r\n");
     }
     const std::string_view message = framed.octets;
     size_t header = message.size();
-    for (size_t at = 0; at < message.size();) {         // each `at` is the start of a line
+    for (size_t at = 0; at < message.size();) {  // each `at` is the start of a line
         if (message.substr(at, 2) == "\r\n") {
             facts.header_ended = true;
             header = at + 2;
@@ -115,7 +124,7 @@ Framed frame(std::string_view input, bool data, BareNewline policy, NextPiece&& 
         framer.begin_message(policy);
     }
     while (consumed < input.size() && !(data && framer.ended())) {
-        const std::string piece(input.substr(consumed, next_piece()));      // a copy: no view may reach beyond it
+        const std::string piece(input.substr(consumed, next_piece()));  // a copy: no view may reach beyond it
         if (!data && framer.ended()) framer.begin_chunk(piece.size());
         consumed += framer.feed(piece, sink);
     }

@@ -21,26 +21,27 @@ uint64_t seed_of_this_run() {
     return std::random_device{}();
 }
 
+// What decides about the first line: names around their limit, and what may stand between a name and its colon.
+std::string random_beginning(Random& random) {
+    static constexpr std::string_view between[] = {"", " ", "\t", "\r", "\n", "\r\n", "  ", " \r", "\x7f", "\xe4"};
+    switch (random.below(4)) {
+        case 0:
+            return {};
+        case 1:
+            return "Subject: t\r\n";
+        case 2:
+            return std::string(random.below(4), 'n').append(between[random.below(std::size(between))]) + ":";
+        default:
+            return std::string(74 + random.below(5), 'n').append(between[random.below(std::size(between))]) + ":";
+    }
+}
+
 // Octets that matter often, filled up with what does not.
 std::string random_input(Random& random, size_t bytes) {
-    static constexpr std::string_view pieces[] = {"\r\n",
-                                                  "\r",
-                                                  "\n",
-                                                  ".",
-                                                  ".\r\n",
-                                                  "\r\n.",
-                                                  " ",
-                                                  "\t",
-                                                  "Received:",
-                                                  "received",
-                                                  "r",
-                                                  "a",
-                                                  "\xe4",
-                                                  "\r\n\r\n",
-                                                  "\r\n.\r",
-                                                  "..",
-                                                  std::string_view("\0", 1)};
-    std::string input;
+    static constexpr std::string_view pieces[] = {
+        "\r\n", "\r", "\n", ".",  ".\r\n", "\r\n.", " ",        "\t",      "Received:", "received",
+        "r",    "a",  ":",  " :", "X:",    "\xe4",  "\r\n\r\n", "\r\n.\r", "..",        std::string_view("\0", 1)};
+    std::string input = random_beginning(random);
     while (input.size() < bytes) {
         if (random.below(3) == 0) input.append(random.below(100), 'x');
         input += pieces[random.below(std::size(pieces))];
@@ -111,27 +112,135 @@ TEST_CASE("Hops are counted in the header only, at line starts, in any case", "[
 
 TEST_CASE("NUL is noted in the header and not in the body", "[proto][framer]") {
     using namespace std::string_literals;
-    CHECK(whole("a\0b\r\n\r\nx\r\n.\r\n"s).facts.nul_in_header);
+    CHECK(whole("a: \0b\r\n\r\nx\r\n.\r\n"s).facts.nul_in_header);
     CHECK_FALSE(whole("a: b\r\n\r\nx\0\r\n.\r\n"s).facts.nul_in_header);
 }
 
-TEST_CASE("A message that begins with a blank is parted from our trace field", "[proto][framer]") {
-    for (const char* input : {" x\r\n.\r\n", "\tx\r\n.\r\n", ". x\r\n.\r\n"}) {
-        const Framed framed = whole(input);
-        CHECK(framed.facts.starts_with_blank);
-        CHECK(framed.octets.substr(0, 2) == "\r\n");
+TEST_CASE("A message that does not begin with a header field is parted from our trace field", "[proto][framer]") {
+    using namespace std::string_literals;
+    const std::string longest(76, 'n');
+    const std::string inputs[] = {" x: y\r\n",
+                                  "\tx\r\n",
+                                  "hello world\r\nx\r\n",
+                                  "hello\r\n",
+                                  "From alice Mon Jan  1 00:00:00 2024\r\nX: y\r\n",
+                                  ": x\r\n",
+                                  " : x\r\n",
+                                  "name  : x\r\n",
+                                  "n\xe4me: x\r\n",
+                                  "n\0me: x\r\n"s,
+                                  "n\x7fme: x\r\n",
+                                  longest + "n: x\r\n",
+                                  longest + "\r\n",
+                                  longest + "  : x\r\n",
+                                  "\nX: y\r\n",
+                                  "n\nX: y\r\n",
+                                  "n\r: y\r\n",
+                                  "\rX: y\r\n"};
+    for (const std::string& input : inputs) {
+        INFO(input);
+        const Framed framed = whole(input + ".\r\n");
+        CHECK(framed.facts.parted_from_trace);
+        CHECK(framed.octets == "\r\n" + input);
         CHECK(framed.facts.bytes == framed.octets.size());
+        CHECK(framed.facts.header_ended);
         CHECK(framed.facts.header_bytes == 2);
     }
-    CHECK_FALSE(whole("x y\r\n.\r\n").facts.starts_with_blank);
+    CHECK(whole(". x\r\n.\r\n").octets == "\r\n x\r\n");  // the dot is stuffing, the blank comes first
+    CHECK(whole("..\r\n.\r\n").octets == "\r\n.\r\n");
+}
+
+TEST_CASE("A message that begins with a header field, or an empty line, passes as it is", "[proto][framer]") {
+    const std::string longest(76, 'n');
+    const std::string inputs[] = {"Subject: x\r\n",     "s:\r\n",
+                                  "name : x\r\n",       "name\t:x\r\n",
+                                  "!#.~\"@,;:\r\n",     longest + ": x\r\n",
+                                  longest + " : x\r\n", "\r\n",
+                                  "\r\nhello\r\n",      ""};
+    for (const std::string& input : inputs) {
+        INFO(input);
+        const Framed framed = whole(input + ".\r\n");
+        CHECK_FALSE(framed.facts.parted_from_trace);
+        CHECK(framed.octets == input);
+    }
+    CHECK(whole("..x: y\r\n.\r\n").octets == ".x: y\r\n");
+}
+
+TEST_CASE("What the first line is, is judged after newlines were normalized", "[proto][framer]") {
+    const auto octets = [](std::string_view input) { return whole(input, true, BareNewline::normalize).octets; };
+    CHECK(octets("name\r: x\r\n.\r\n") == "name : x\r\n");
+    CHECK(octets(std::string(76, 'n') + "\r: x\r\n.\r\n") == std::string(76, 'n') + " : x\r\n");
+    CHECK(octets("name \r: x\r\n.\r\n") == "\r\nname  : x\r\n");
+    CHECK(octets("name\n: x\r\n.\r\n") == "\r\nname\r\n: x\r\n");
+    CHECK(octets("\nhello\r\n.\r\n") == "\r\nhello\r\n");
+    CHECK(octets(".\nhello\r\n.\r\n") == "\r\nhello\r\n");
+}
+
+TEST_CASE("A message parted from our trace field has no header", "[proto][framer]") {
+    using namespace std::string_literals;
+    const Framed framed = whole("hello \0\r\nReceived: a\r\n\r\nReceived: b\r\n.\r\n"s);
+    CHECK(framed.facts.received_fields == 0);
+    CHECK_FALSE(framed.facts.nul_in_header);
+    CHECK(framed.facts.header_bytes == 2);
+}
+
+TEST_CASE("A message that ends while its first line may still be a header field is parted", "[proto][framer]") {
+    for (const std::string input : {"a", "Subject", "Subject ", "\r"}) {
+        const Framed framed = frame(input, false, BareNewline::reject, [] { return 1; });
+        CHECK(framed.octets == "\r\n" + input);
+        CHECK(framed.facts.parted_from_trace);
+        CHECK(framed.facts.bytes == framed.octets.size());
+        CHECK_FALSE(framed.facts.ends_with_crlf);
+    }
+    CHECK(frame("Subject\r", false, BareNewline::normalize, [] { return 1; }).octets == "\r\nSubject ");
+    CHECK(frame("", false, BareNewline::reject, [] { return 1; }).octets.empty());
+}
+
+TEST_CASE("The first line is withheld until it is known what it is, over any number of chunks", "[proto][framer]") {
+    DataFramer framer;
+    CollectingSink sink;
+    framer.begin_message(BareNewline::reject);
+    const std::string withheld = std::string(field_name_bytes_max, 'n') + " ";
+    uint64_t bytes = 0;
+    for (const char octet : withheld) {
+        framer.begin_chunk(1);
+        CHECK(framer.feed({&octet, 1}, sink) == 1);
+        CHECK(sink.octets.empty());
+        CHECK(framer.facts().bytes == ++bytes);
+    }
+    framer.begin_chunk(1);
+    framer.feed(":", sink);
+    CHECK(sink.octets == withheld + ":");
+    CHECK(framer.facts().bytes == sink.octets.size());
+}
+
+TEST_CASE("A message whose first line is known within one buffer is given out without a copy", "[proto][framer]") {
+    struct Slices final : DataSink {
+        void on_data(std::string_view slice) override { slices.push_back(slice); }
+        std::vector<std::string_view> slices;
+    };
+    const std::string inputs[] = {"Subject: t\r\n\r\nx\r\n", "hello world\r\nx\r\n", "\r\nx\r\n",
+                                  std::string(100, 'n') + "\r\n"};
+    for (const std::string& input : inputs) {
+        INFO(input);
+        for (const BareNewline policy : {BareNewline::reject, BareNewline::normalize}) {
+            DataFramer framer;
+            Slices sink;
+            framer.begin_data(policy);
+            framer.feed(input, sink);
+            CHECK(sink.slices.size() == (framer.facts().parted_from_trace ? 2 : 1));
+            CHECK(sink.slices.back().data() == input.data());
+            CHECK(sink.slices.back().size() == input.size());
+        }
+    }
 }
 
 TEST_CASE("A lone CR that becomes a leading blank ends the header before the NUL behind it", "[proto][framer]") {
     using namespace std::string_literals;
     const Framed framed = whole("\r\0x\r\n.\r\n"s, true, BareNewline::normalize);
     CHECK(framed.octets == "\r\n \0x\r\n"s);
-    CHECK(framed.facts.starts_with_blank);
-    CHECK_FALSE(framed.facts.nul_in_header);        // found by seed 2487181993
+    CHECK(framed.facts.parted_from_trace);
+    CHECK_FALSE(framed.facts.nul_in_header);  // found by seed 2487181993
 }
 
 TEST_CASE("A message with stuffed dots needs stuffing again only where the dot remains", "[proto][framer]") {
@@ -163,12 +272,19 @@ TEST_CASE("However the input is split, the octets and the facts are those of the
 }
 
 TEST_CASE("Every cut in two of a message gives the same", "[proto][framer]") {
-    std::string input = "Received: a\r\n\r\n..b\r\n" + std::string(70, 'x') + "\r\n.c\r\rd\n\r\n.\r\nNOOP";
-    for (const BareNewline policy : {BareNewline::reject, BareNewline::normalize}) {
-        const Framed wanted = reference_frame(input, true, policy);
-        for (size_t cut = 1; cut < input.size(); ++cut) {
-            size_t next = cut;
-            expect_same(frame(input, true, policy, [&] { return std::exchange(next, input.size()); }), wanted);
+    const std::string rest = "\r\n\r\n..b\r\n" + std::string(70, 'x') + "\r\n.c\r\rd\n\r\n.\r\nNOOP";
+    for (const char* first :
+         {"Received: a", "Received : a", "hello world", "From a b", "..name\r: x", ". x", "\rx", "\n"}) {
+        const std::string input = first + rest;
+        INFO(first);
+        for (const bool data : {true, false}) {
+            for (const BareNewline policy : {BareNewline::reject, BareNewline::normalize}) {
+                const Framed wanted = reference_frame(input, data, policy);
+                for (size_t cut = 1; cut < input.size(); ++cut) {
+                    size_t next = cut;
+                    expect_same(frame(input, data, policy, [&] { return std::exchange(next, input.size()); }), wanted);
+                }
+            }
         }
     }
 }

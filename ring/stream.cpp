@@ -79,7 +79,8 @@ void Stream::on_cancelled(Kind kind, int32_t result) {
 bool Stream::receive_wanted() const {
     if (end_of_input_ || in_flight(kind_receive) || in_flight(kind_cancel + kind_receive)) return false;
     if (state_ == State::open) return !paused_;
-    return state_ == State::flushing || state_ == State::lingering;     // read and dropped, so that close sends no RST
+    // Read and dropped, so that close sends no RST; but not for ever.
+    return (state_ == State::flushing || state_ == State::lingering) && dropped_bytes_ <= limits_.linger_bytes_max;
 }
 
 void Stream::arm_receive_if_wanted() {
@@ -100,6 +101,9 @@ void Stream::on_receive(const Completion& completion) {
         if (state_ == State::open) {
             if (paused_ || !unconsumed_.empty()) keep(octets);
             else show(octets, completion.more_waiting);
+        } else if ((dropped_bytes_ += bytes) > limits_.linger_bytes_max) {
+            if (state_ == State::lingering) return end();
+            cancel(kind_receive);                       // still flushing: the peer may read, but is not read any more
         }
     } else if (result == 0) {
         end_of_input_ = true;
@@ -303,7 +307,7 @@ void Stream::continue_closing() {
     flush();
     if (state_ != State::flushing || unsent_bytes() != 0) return;
     shutdown_write(fd_.get());
-    if (end_of_input_) return end();
+    if (end_of_input_ || dropped_bytes_ > limits_.linger_bytes_max) return end();
     state_ = State::lingering;
     linger_until_ = loop_.now() + limits_.linger;
     update_timer();

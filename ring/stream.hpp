@@ -39,7 +39,8 @@ enum class SendMode : uint8_t { direct, ring };     // ring: never a direct send
 struct StreamLimits {
     uint32_t unsent_bytes_max = 256 * 1024;     // a peer that does not read is closed (ENOBUFS) beyond this; 0: no limit
     uint32_t unconsumed_bytes_max = 128 * 1024; // kept for a paused handler; the receive is stopped beyond this
-    Duration linger = seconds(1);               // how long close() waits for the peer's FIN
+    Duration linger = seconds(1);               // how long close() waits for the peer's FIN,
+    uint32_t linger_bytes_max = 256 * 1024;     // and how much it reads and drops meanwhile
     SendMode send_mode = SendMode::direct;
 };
 
@@ -134,6 +135,7 @@ private:
     std::string gathering_;                     // to be sent at the end of the turn
     std::string sending_;                       // in flight through the ring
     size_t sent_of_sending_ = 0;
+    uint64_t dropped_bytes_ = 0;                // since close()
     std::string unconsumed_;                    // the three borrow their memory from Loop::strings() while not empty
     Monotonic deadline_;
     Monotonic linger_until_;

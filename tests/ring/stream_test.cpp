@@ -558,6 +558,28 @@ TEST_CASE("A closed stream does not wait longer than its linger for the peer's e
     CHECK(peer.ended);
 }
 
+TEST_CASE("A closing stream reads and drops only so much of a client that floods and never reads", "[stream][close]") {
+    LoopFixture f;
+    StreamLimits limits;
+    limits.unsent_bytes_max = 0;
+    limits.linger_bytes_max = 100'000;
+    auto [connection, peer] = f.connect(limits);
+    set_send_buffer(connection.stream->fd(), 4608);
+    f.turns(1);
+    connection.when_deadline = [&] { connection.stream->abort(); };
+    connection.stream->send(pattern(5'000'000));
+    connection.stream->close();
+    connection.stream->set_deadline(milliseconds(300));
+    const std::string flood = pattern(64 * 1024);
+    size_t taken = 0;
+    f.until([&] {
+        taken += peer.write(flood);
+        return connection.closed == 1;
+    });
+    CHECK(taken < 16'000'000);              // what the two socket buffers hold, and what was dropped
+    CHECK(f.all_buffers_free());
+}
+
 TEST_CASE("The deadline guards the last output of a closing stream", "[stream][close][deadline]") {
     LoopFixture f;
     StreamLimits limits;

@@ -1,5 +1,7 @@
 #include "gateway/session.hpp"
 
+#include <algorithm>
+
 #include "gateway/message_flags.hpp"
 #include "gateway/shard.hpp"
 #include "proto/trace.hpp"
@@ -124,7 +126,7 @@ void Session::on_deadline() {
     machine_.time_out(out);
     stream_.send(out);
     stream_.close();
-    stream_.set_deadline(goodbye_most);     // the one that fired is gone, and the client may not read
+    stream_.set_deadline(std::min(goodbye_most, shard_.config().limits.command_timeout));     // the one that fired is gone, and the client may not read
 }
 
 void Session::shut_down() {

@@ -187,7 +187,8 @@ public:
     }
 
     void until(const std::function<bool()>& condition) { loop_.until(condition); }
-    bool spool_is_empty() const { return spool->flushed() && spool->status().messages == 0; }
+    bool spool_keeps(uint64_t messages) const { return spool->flushed() && spool->status().messages == messages; }
+    bool spool_is_empty() const { return spool_keeps(0); }
     uint64_t held() const { return spool->status().messages_held; }
     uint64_t recipients(metrics::DeliveryOutcome outcome, size_t route = 0) const {
         return metrics.route(route).recipients[static_cast<size_t>(outcome)].value();

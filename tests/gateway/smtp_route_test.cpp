@@ -225,6 +225,20 @@ TEST_CASE("No more connections than the route allows, and its budget is whole ag
     CHECK_FALSE(t.box->budgets[0].try_take());
 }
 
+TEST_CASE("A next hop that takes fewer connections than the route allows is not down", "[gateway][delivery]") {
+    OneNextHop t([](config::Config& config) { config.delivery.expire = Duration{}; });
+    for (const char* greeting : {"220 one", "220 two", "421 4.7.0 too many", "421 4.7.0 too many"}) t.hop.once("greeting", greeting);
+    t.hop.hold(".");
+    t.box->accept_all(letters(4));
+    t.loop.until([&] { return t.hop.held() == 2 && t.counters().connections_failed.value() == 2; });
+    t.hop.release();
+    t.until_delivered();
+    CHECK(t.hop.mails.size() == 4);
+    CHECK(t.hop.accepted == 4);
+    CHECK(t.box->said({"event=next_hop_down"}) == 0);
+    CHECK(t.box->recipients(Outcome::expired) == 0);
+}
+
 TEST_CASE("A connection that the next hop closed while it was idle is no attempt", "[gateway][delivery]") {
     const char* last_words = GENERATE("", "421 4.4.2 idle for too long\r\n");
     OneNextHop t;

@@ -83,6 +83,7 @@ struct MessageReader::State final : private ring::FileOperation {
             delete this;
             return;
         }
+        if (!is_open) return;           // closed meanwhile: what came is of no use, and says nothing about the next message
         const BlockRange range(wanted_offset, uint64_t{frame_header_bytes} + wanted_bytes);
         if (result == static_cast<int32_t>(range.end - range.begin)) {
             payload_read = wanted_offset;
@@ -91,7 +92,7 @@ struct MessageReader::State final : private ring::FileOperation {
             bad = true;
             spool.probe.damage_found(1);
         }
-        if (is_open) handler->on_readable();
+        handler->on_readable();
     }
 
     Status load_message() {

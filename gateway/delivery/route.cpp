@@ -10,6 +10,9 @@ using storage::RecipientOutcome;
 
 namespace {
 
+// Never early: a wait of less than a second is not cut to nothing.
+uint32_t due_second(Wall until) { return static_cast<uint32_t>((until + nanoseconds(999'999'999)).seconds()); }
+
 bool later(const Item& a, const Item& b) { return a.due > b.due; }
 
 RetrySchedule schedule_of(const config::Config& config) {
@@ -111,7 +114,7 @@ void Route::settle(const Item& item, const proto::Envelope& envelope, AttemptRes
     }
     if (delivered) counters().messages_out.add();
     context_.spool.record(item.message, results.results_);
-    if (deferred) defer({item.message, attempt, static_cast<uint32_t>(until.seconds())});
+    if (deferred) defer({item.message, attempt, due_second(until)});
     results.clear();
 }
 
@@ -129,8 +132,7 @@ void Route::say_unreadable(const Item& item) {
 
 void Route::unreadable(const Item& item) {
     say_unreadable(item);
-    const Wall until = context_.loop.wall() + damaged_retry;
-    defer({item.message, item.attempts, static_cast<uint32_t>(until.seconds())});
+    defer({item.message, item.attempts, due_second(context_.loop.wall() + damaged_retry)});
 }
 
 void Route::expire_waiting(std::string_view reason) {
@@ -160,7 +162,7 @@ void Route::arm() {
     if (wake_at_) wait = *wake_at_ - context_.loop.now();
     if (!deferred_.empty()) {
         // Due times are of the wall clock, which may step: look again at least every minute.
-        const Duration until = std::min(seconds(deferred_.front().due - context_.loop.wall().seconds()), minutes(1));
+        const Duration until = std::min(Wall{seconds(deferred_.front().due).ns} - context_.loop.wall(), minutes(1));
         if (!wait || until < *wait) wait = until;
     }
     if (!wait) return;

@@ -237,7 +237,9 @@ class Gateway:
         return self.metric("postern_spool_messages")
 
     def wait_pending(self, count, timeout=30):
-        """The figure is published by each turn of the loop, so a moment late."""
+        """The figure is published a few times a second: only what was published after this call tells."""
+        turns = self.metric("postern_loop_turns_total")
+        wait_for(lambda: self.metric("postern_loop_turns_total") != turns, timeout)
         wait_for(lambda: self.pending() == count, timeout, lambda: f"{self.pending()} messages pending instead of {count}")
 
 

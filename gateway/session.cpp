@@ -126,7 +126,8 @@ void Session::on_deadline() {
     machine_.time_out(out);
     stream_.send(out);
     stream_.close();
-    stream_.set_deadline(std::min(goodbye_most, shard_.config().limits.command_timeout));     // the one that fired is gone, and the client may not read
+    // The deadline that fired is gone, and the client may not read.
+    stream_.set_deadline(std::min(goodbye_most, shard_.config().limits.command_timeout));
 }
 
 void Session::shut_down() {

@@ -10,7 +10,6 @@
 
 #include "gateway/log.hpp"
 #include "proto/server_session.hpp"
-#include "ring/base/intrusive_list.hpp"
 #include "ring/stream.hpp"
 #include "storage/spool.hpp"
 
@@ -18,8 +17,7 @@ namespace postern::gateway {
 
 class Shard;
 
-class Session final : public ListNode<>,
-                      private ring::StreamHandler,
+class Session final : private ring::StreamHandler,
                       private proto::ServerEvents,
                       private storage::CommitWaiter,
                       private storage::Spool::Relief {

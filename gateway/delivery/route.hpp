@@ -1,6 +1,6 @@
 // One route's share of this shard's mail: what waits, what is deferred until when.
 //
-// Memory: 16 octets a message, whatever its recipients (P4).  All recipients of a message that go the same way are one
+// Memory: 12 octets a message, whatever its recipients (P4).  All recipients of a message that go the same way are one
 // item.  Threads: the owning shard.
 #pragma once
 
@@ -24,6 +24,7 @@ struct Item {
     uint16_t attempts = 0;              // made so far
     uint32_t due = 0;                   // wall seconds; 0: now
 };
+static_assert(sizeof(Item) == 12, "G6");
 
 // What one attempt found out about the recipients of one message, gathered and then settled as a whole.
 class AttemptResults {

@@ -50,7 +50,6 @@ public:
         CHECK_INVARIANT(id < count_);
         return region_ + size_t{id} * bytes_;
     }
-    size_t bytes() const { return bytes_; }
     unsigned free() const { return free_; }
     void taken() {
         CHECK_INVARIANT(free_ > 0);

@@ -20,6 +20,14 @@ StreamLimits limits_with(SendMode mode) {
     return limits;
 }
 
+// Notes of each call how many octets were shown, and whether more were expected behind them.
+void note_expectations(Connection& connection, std::vector<std::pair<size_t, bool>>& shown) {
+    connection.consume = [&](std::string_view octets) {
+        shown.emplace_back(octets.size(), connection.stream->more_expected());
+        return octets.size();
+    };
+}
+
 }  // namespace
 
 // ---- receiving ------------------------------------------------------------------------------------------------------
@@ -152,10 +160,7 @@ TEST_CASE("No more is expected when a receive filled its buffer and emptied the 
     LoopFixture f(small_ring(16, 1024));
     auto [connection, peer] = f.connect();
     std::vector<std::pair<size_t, bool>> shown;
-    connection.consume = [&](std::string_view octets) {
-        shown.emplace_back(octets.size(), connection.stream->more_expected());
-        return octets.size();
-    };
+    note_expectations(connection, shown);
     peer.send_all(pattern(1024));
     f.until([&] { return shown.size() == 1; });
     CHECK(shown[0] == std::pair<size_t, bool>(1024, false));
@@ -165,10 +170,7 @@ TEST_CASE("More is expected while the socket holds more than was shown", "[strea
     LoopFixture f(small_ring(16, 1024));
     auto [connection, peer] = f.connect();
     std::vector<std::pair<size_t, bool>> shown;
-    connection.consume = [&](std::string_view octets) {
-        shown.emplace_back(octets.size(), connection.stream->more_expected());
-        return octets.size();
-    };
+    note_expectations(connection, shown);
     peer.send_all(pattern(1500));
     f.until([&] { return shown.size() == 2; });
     CHECK(shown[0] == std::pair<size_t, bool>(1024, true));
